@@ -1,0 +1,18 @@
+//! Octavo's core: scheduler, paged KV memory, prefix cache and the frames that
+//! carry a step's work to the device.
+//!
+//! The crate is pure and synchronous. It reads no clock, draws no random number
+//! and starts no thread; whoever drives it passes time in and moves bytes out.
+
+pub mod error;
+pub mod event;
+pub mod frame;
+pub mod ids;
+pub mod limits;
+pub mod request;
+
+pub use error::{Error, Kind, Result};
+pub use event::{Event, EventKind, FinishReason, TokenLogprobs};
+pub use ids::{BlockId, RequestId, Slot, Token};
+pub use limits::EngineLimits;
+pub use request::{EngineRequest, SamplingParams, StopRules};
