@@ -1,0 +1,1 @@
+//! The columns that carry a step between the core and the workers.
