@@ -1,6 +1,11 @@
 //! The resolved numbers that bound an engine. No defaults here: options are
 //! declared and resolved in `python/octavo/config.py`, facts come from the worker.
 
+use crate::error::{Error, Result};
+
+/// Largest value of a limit, so that sums of a few still fit 32 bits.
+const MOST: u32 = 1 << 28;
+
 /// How waiting requests are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -40,4 +45,57 @@ pub struct EngineLimits {
     pub policy: Policy,
     /// Most steps planned but not yet committed: 1 or 2.
     pub pipeline_depth: u32,
+}
+
+impl EngineLimits {
+    /// Checks that the numbers make an engine.
+    ///
+    /// # Errors
+    /// Invalid, naming the field, its value and what it must be.
+    pub fn check(&self) -> Result<()> {
+        let at_least_one = [
+            ("block_size", self.block_size),
+            ("num_blocks", self.num_blocks),
+            ("max_model_len", self.max_model_len),
+            ("max_num_seqs", self.max_num_seqs),
+            ("max_num_batched_tokens", self.max_num_batched_tokens),
+            ("max_num_queued_reqs", self.max_num_queued_reqs),
+            ("vocab_size", self.vocab_size),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 || value > MOST {
+                return Err(Error::invalid(name, format!("{name} is {value}; it must be 1 to {MOST}")));
+            }
+        }
+        if self.max_model_len < 2 {
+            return Err(Error::invalid(
+                "max_model_len",
+                "max_model_len is 1; a prompt token and an output token need 2",
+            ));
+        }
+        if !(0.0..1.0).contains(&self.watermark) {
+            let value = self.watermark;
+            return Err(Error::invalid(
+                "watermark",
+                format!("watermark is {value}; it must be at least 0 and below 1"),
+            ));
+        }
+        if !(1..=2).contains(&self.pipeline_depth) {
+            let value = self.pipeline_depth;
+            return Err(Error::invalid(
+                "pipeline_depth",
+                format!("pipeline_depth is {value}; it must be 1 or 2"),
+            ));
+        }
+        if self.max_logprobs > self.vocab_size {
+            return Err(Error::invalid(
+                "max_logprobs",
+                format!(
+                    "max_logprobs is {} and vocab_size {}; it cannot be more",
+                    self.max_logprobs, self.vocab_size
+                ),
+            ));
+        }
+        Ok(())
+    }
 }

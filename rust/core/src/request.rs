@@ -51,6 +51,7 @@ pub struct SamplingParams {
 
 impl SamplingParams {
     /// True when the worker must know the tokens so far.
+    #[allow(clippy::float_cmp, reason = "exactly 1 is the value that turns the penalty off")]
     pub fn needs_history(&self) -> bool {
         self.presence_penalty != 0.0 || self.frequency_penalty != 0.0 || self.repetition_penalty != 1.0
     }
