@@ -1,0 +1,64 @@
+"""Arguments of other engines that scripts often carry, and the values at which Octavo can honour them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from octavo.config.option import BOOLEAN, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ANY = object()
+
+# Name -> (accepted values, what to say about others).
+FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "convert": (("auto", "none", None), "adapted model heads are not part of this release"),
+    "cpu_offload_gb": ((0, None), "weights cannot be kept off the device in this release"),
+    "data_parallel_size": ((1, None), "this release runs one replica"),
+    "disable_custom_all_reduce": ((_ANY,), ""),
+    "distributed_executor_backend": ((None, "mp", "uni"), "this release runs on one device"),
+    "enable_lora": ((False, None), "adapters are not part of this release"),
+    "enforce_eager": ((_ANY,), ""),
+    "kv_cache_dtype": (("auto", None), "KV is kept in the type of the model"),
+    "pipeline_parallel_size": ((1, None), "this release runs on one device"),
+    "quantization": ((None, "gguf"), "the format of the weights is read from the model itself"),
+    "runner": (("auto", "generate", None), "this release generates text only"),
+    "skip_tokenizer_init": ((False, None), "the tokenizer is always loaded"),
+    "speculative_config": ((None,), "speculative decoding is not part of this release"),
+    "swap_space": ((_ANY,), ""),
+    "task": (("auto", "generate", None), "this release generates text only"),
+    "tensor_parallel_size": ((1, None), "this release runs on one device"),
+    "tokenizer_mode": (("auto", "hf", "slow", "fast", None), "only the model's own tokenizer is known"),
+    "tokenizer_revision": ((None,), "use --revision, or --tokenizer with a folder"),
+    "trust_remote_code": ((_ANY,), ""),
+    "use_tqdm_on_load": ((_ANY,), ""),
+}
+
+
+def _depth(value: Any) -> int:
+    return 2 if BOOLEAN.convert(value) else 1
+
+
+# Name -> (the option that it sets, how the value is translated).
+SYNONYMS: dict[str, tuple[str, Callable[[Any], Any]]] = {"async_scheduling": ("pipeline_depth", _depth)}
+
+
+def translate(given: dict[str, Any], source: str) -> dict[str, Any]:
+    """`given` without the arguments that need nothing done, and with synonyms replaced.
+
+    Raises ConfigError for a value that asks for something Octavo does not do.
+    """
+    kept = {}
+    for name, value in given.items():
+        if name in FIXED:
+            accepted, reason = FIXED[name]
+            if not any(item is _ANY or str(item).lower() == str(value).lower() for item in accepted):
+                raise ConfigError(f"{source}: {name} cannot be {value!r}: {reason}")
+        elif name in SYNONYMS:
+            target, convert = SYNONYMS[name]
+            if target not in given:
+                kept[target] = convert(value)
+        else:
+            kept[name] = value
+    return kept

@@ -1,0 +1,274 @@
+"""Every option of Octavo, declared once.
+
+`EngineConfig` is what any engine needs; `ServeConfig` adds the HTTP server. Values are what the user asked
+for: facts that are found at start (model limits, block counts) never go back into them.
+"""
+
+# ruff: noqa: RUF009  (option() is a dataclass field)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.config.option import BOOLEAN, INTEGER, LENGTH, NUMBER, OBJECT, STRING, STRINGS, option
+
+MODEL = "Model"
+MEMORY = "KV memory"
+SCHEDULING = "Scheduling"
+DEVICE = "Device and processes"
+TEXT = "Prompts and sampling"
+LOGGING = "Logging"
+SERVER = "HTTP server"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Options of an engine, offline or served."""
+
+    model: str = option(
+        "demo",
+        STRING,
+        MODEL,
+        "What to run: a Hugging Face id (Qwen/Qwen3-0.6B), a folder with config.json and safetensors, "
+        "a .gguf file, or demo (SmolLM2-135M-Instruct).",
+    )
+    served_model_name: list[str] = option(
+        [],
+        STRINGS,
+        MODEL,
+        "Names that the API answers to; the first is echoed.",
+        default_text="the model argument",
+    )
+    tokenizer: str | None = option(
+        None, STRING, MODEL, "Folder, file or id to read the tokenizer from.", default_text="the model"
+    )
+    revision: str | None = option(None, STRING, MODEL, "Branch, tag or commit on the hub.")
+    hf_token: str | None = option(
+        None,
+        STRING,
+        MODEL,
+        "Token for gated models on the hub.",
+        env=("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
+        secret=True,
+    )
+    download_dir: str | None = option(
+        None, STRING, MODEL, "Where models from the hub are kept.", default_text="the Hugging Face cache"
+    )
+    load_format: str = option(
+        "auto",
+        STRING,
+        MODEL,
+        "Format of the weights; dummy fills them with random numbers.",
+        choices=("auto", "safetensors", "gguf", "dummy"),
+    )
+    hf_overrides: dict[str, Any] = option(
+        {}, OBJECT, MODEL, "Fields that replace those of the model's config.json."
+    )
+    dtype: str = option(
+        "auto",
+        STRING,
+        MODEL,
+        "Type of weights and activations; auto picks one for model and device.",
+        choices=("auto", "half", "float16", "bfloat16", "float", "float32"),
+    )
+    max_model_len: int | None = option(
+        None,
+        LENGTH,
+        MODEL,
+        "Longest sequence, prompt and output, in tokens; auto or -1: the longest that fits in memory.",
+        default_text="the model's own limit",
+        minimum=1,
+    )
+    seed: int = option(
+        0,
+        INTEGER,
+        TEXT,
+        "Where the random numbers of requests without a seed start.",
+        minimum=0,
+        maximum=2**63 - 1,
+    )
+
+    gpu_memory_utilization: float = option(
+        0.92,
+        NUMBER,
+        MEMORY,
+        "On a GPU: share of its memory for weights, activations and KV.",
+        above=0,
+        maximum=1,
+        aliases=("device_memory_utilization",),
+    )
+    kv_cache_memory_bytes: int | None = option(
+        None, INTEGER, MEMORY, "Exact size of KV memory; overrides the two options beside it.", minimum=1
+    )
+    cpu_kvcache_space: float | None = option(
+        None,
+        NUMBER,
+        MEMORY,
+        "On a CPU: size of KV memory in GiB.",
+        env=("VLLM_CPU_KVCACHE_SPACE",),
+        default_text="a share of free memory, explained at start",
+        minimum=0,
+    )
+    block_size: int = option(16, INTEGER, MEMORY, "Tokens in a KV block.", minimum=1, maximum=1024)
+    num_gpu_blocks_override: int | None = option(
+        None, INTEGER, MEMORY, "Exact number of KV blocks, for tests.", minimum=1
+    )
+    enable_prefix_caching: bool = option(True, BOOLEAN, MEMORY, "Reuse the KV of shared prompt prefixes.")
+    watermark: float = option(
+        0.0,
+        NUMBER,
+        MEMORY,
+        "Share of KV blocks kept free when a request is admitted.",
+        minimum=0,
+        maximum=0.99,
+    )
+
+    max_num_batched_tokens: int = option(
+        2048, INTEGER, SCHEDULING, "Most tokens computed in one step.", minimum=1, maximum=1 << 20
+    )
+    max_num_seqs: int = option(
+        256, INTEGER, SCHEDULING, "Most sequences in one step.", minimum=1, maximum=1 << 16
+    )
+    long_prefill_token_threshold: int = option(
+        0, INTEGER, SCHEDULING, "Most prompt tokens of one request in one step; 0 is no limit.", minimum=0
+    )
+    enable_chunked_prefill: bool = option(
+        True, BOOLEAN, SCHEDULING, "Split prompts that exceed a step's tokens. Always on."
+    )
+    scheduling_policy: str = option(
+        "fcfs",
+        STRING,
+        SCHEDULING,
+        "Order of waiting requests; priority runs lower numbers first.",
+        choices=("fcfs", "priority"),
+    )
+    max_num_queued_reqs: int | None = option(
+        None, INTEGER, SCHEDULING, "Most requests waiting to be admitted.", default_text="no limit", minimum=1
+    )
+    max_num_queued_tokens: int | None = option(
+        None,
+        INTEGER,
+        SCHEDULING,
+        "Most prompt tokens waiting to be computed.",
+        default_text="no limit",
+        minimum=1,
+    )
+    pipeline_depth: int = option(
+        2,
+        INTEGER,
+        SCHEDULING,
+        "Steps in flight: 2 plans a step while another is computed.",
+        minimum=1,
+        maximum=2,
+    )
+
+    device: str = option(
+        "auto",
+        STRING,
+        DEVICE,
+        "Where the model runs; auto takes a GPU if there is one.",
+        choices=("auto", "cpu", "cuda"),
+    )
+    cpu_threads: int | None = option(
+        None, INTEGER, DEVICE, "Threads that compute on a CPU.", default_text="one a physical core", minimum=1
+    )
+    worker: str = option(
+        "auto",
+        STRING,
+        DEVICE,
+        "Where the model's process is: its own (process) or the caller's (inline); "
+        "auto is process when serving, inline otherwise.",
+        choices=("auto", "process", "inline"),
+    )
+
+    max_logprobs: int = option(
+        20, INTEGER, TEXT, "Most log-probabilities reported for a position.", minimum=0, maximum=1024
+    )
+    generation_config: str = option(
+        "auto",
+        STRING,
+        TEXT,
+        "Where default sampling values come from: auto is the model's file, none (or vllm) is nothing, "
+        "else a folder with generation_config.json.",
+    )
+    override_generation_config: dict[str, Any] = option(
+        {}, OBJECT, TEXT, 'Default sampling values on top, such as {"temperature": 0.5}.'
+    )
+    chat_template: str | None = option(
+        None, STRING, TEXT, "Chat template: a file, or the template itself.", default_text="the model's"
+    )
+    chat_template_content_format: str = option(
+        "auto",
+        STRING,
+        TEXT,
+        "How templates see message content: one string, or parts as in the OpenAI API.",
+        choices=("auto", "string", "openai"),
+    )
+
+    disable_log_stats: bool = option(False, BOOLEAN, LOGGING, "No periodic line of statistics.")
+    log_level: str = option(
+        "info",
+        STRING,
+        LOGGING,
+        "Least severe messages to show; debug includes tracebacks.",
+        choices=("debug", "info", "warning", "error"),
+        env=("VLLM_LOGGING_LEVEL",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig(EngineConfig):
+    """Options of `octavo serve`: those of the engine and of the HTTP server."""
+
+    max_num_queued_reqs: int | None = option(
+        4096, INTEGER, SCHEDULING, "Most requests waiting to be admitted; more get HTTP 503.", minimum=1
+    )
+
+    host: str = option("127.0.0.1", STRING, SERVER, "Address to listen on; 0.0.0.0 is all of them.")
+    port: int = option(
+        8000, INTEGER, SERVER, "Port to listen on; 0 picks a free one.", minimum=0, maximum=65535
+    )
+    uds: str | None = option(None, STRING, SERVER, "Unix socket to listen on instead of host and port.")
+    api_key: list[str] = option(
+        [],
+        STRINGS,
+        SERVER,
+        "Keys that requests below /v1 must carry one of.",
+        env=("VLLM_API_KEY",),
+        default_text="none asked for",
+        secret=True,
+    )
+    allowed_origins: list[str] = option([], STRINGS, SERVER, "Origins allowed to call from a browser (CORS).")
+    allowed_methods: list[str] = option(["*"], STRINGS, SERVER, "Methods allowed to those origins.")
+    allowed_headers: list[str] = option(["*"], STRINGS, SERVER, "Headers allowed to those origins.")
+    allow_credentials: bool = option(False, BOOLEAN, SERVER, "Let those origins send credentials.")
+    root_path: str | None = option(
+        None, STRING, SERVER, "Path prefix that a proxy in front keeps on requests."
+    )
+    enable_request_id_headers: bool = option(False, BOOLEAN, SERVER, "Answer with an X-Request-Id header.")
+    disable_access_log: bool = option(
+        False, BOOLEAN, SERVER, "No log line per request.", aliases=("disable_uvicorn_access_log",)
+    )
+    sse_keep_alive_interval: int = option(
+        0,
+        INTEGER,
+        SERVER,
+        "Seconds between comment lines on idle streams; 0 sends none.",
+        minimum=0,
+        maximum=3600,
+    )
+    shutdown_timeout: int = option(
+        30, INTEGER, SERVER, "Seconds that running requests get after SIGTERM.", minimum=0, maximum=86400
+    )
+    response_role: str = option("assistant", STRING, SERVER, "Role of generated chat messages.")
+    default_chat_template_kwargs: dict[str, Any] = option(
+        {}, OBJECT, SERVER, 'Arguments for the chat template, such as {"enable_thinking": false}.'
+    )
+    trust_request_chat_template: bool = option(
+        False, BOOLEAN, SERVER, "Let requests bring their own chat template."
+    )
+    enable_prompt_tokens_details: bool = option(
+        False, BOOLEAN, SERVER, "Report cached prompt tokens in usage."
+    )
+    enable_force_include_usage: bool = option(False, BOOLEAN, SERVER, "End every stream with usage.")
