@@ -1,0 +1,261 @@
+//! `POST /v1/chat/completions`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::logprobs::{ChatLogprobs, PromptLogprob};
+use crate::sampling::StopReason;
+use crate::usage::Usage;
+
+/// The fields of a chat request that text completions do not have.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct ChatFields {
+    /// The conversation; required.
+    pub messages: Option<Vec<Message>>,
+    /// Most output tokens. Default: the rest of the context.
+    pub max_completion_tokens: Option<i64>,
+    /// The older name of `max_completion_tokens`.
+    pub max_tokens: Option<i64>,
+    /// Report log-probabilities. Default false.
+    pub logprobs: Option<bool>,
+    /// Alternatives a token; needs `logprobs`. -1 is the whole vocabulary.
+    pub top_logprobs: Option<i64>,
+    /// Prepend the last message if it has the reply's role. Default false.
+    pub echo: Option<bool>,
+    /// Default true.
+    pub add_generation_prompt: Option<bool>,
+    /// Default false; excludes `add_generation_prompt`.
+    pub continue_final_message: Option<bool>,
+    /// Let the tokenizer add its own special tokens. Default false.
+    pub add_special_tokens: Option<bool>,
+    /// Handed to the template.
+    pub documents: Option<Vec<Value>>,
+    /// A template to use in place of the model's own.
+    pub chat_template: Option<String>,
+    /// More variables for the template.
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// Handed to the template as a variable.
+    pub reasoning_effort: Option<String>,
+    /// Functions that the model may call.
+    pub tools: Option<Vec<Value>>,
+    /// `none`, `auto`, `required` or a named function.
+    pub tool_choice: Option<Value>,
+    /// Reply with the templated prompt. Default false.
+    pub return_prompt_text: Option<bool>,
+}
+
+/// One message of a conversation. Fields that are not named here (such as
+/// `name`, `tool_calls` or `tool_call_id`) go to the template as they are.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// `system`, `developer`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// Text or parts; may be absent on assistant messages.
+    pub content: Option<Content>,
+    /// Everything else.
+    pub rest: Map<String, Value>,
+}
+
+/// Written by hand because a flattened map would hide the path of an error.
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> serde::de::Visitor<'de> for Fields {
+            type Value = Message;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a message object")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Message, A::Error> {
+                let (mut role, mut content, mut rest) = (None, None, Map::new());
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "role" => role = Some(map.next_value()?),
+                        "content" => content = map.next_value()?,
+                        _ => {
+                            rest.insert(key, map.next_value()?);
+                        }
+                    }
+                }
+                let role = role.ok_or_else(|| serde::de::Error::missing_field("role"))?;
+                Ok(Message { role, content, rest })
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+/// A message's content: a string or a list of parts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Plain text.
+    Text(String),
+    /// Typed parts.
+    Parts(Vec<ContentPart>),
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrParts;
+        impl<'de> serde::de::Visitor<'de> for TextOrParts {
+            type Value = Content;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string or a list of content parts")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Content, E> {
+                Ok(Content::Text(text.to_owned()))
+            }
+            fn visit_string<E>(self, text: String) -> Result<Content, E> {
+                Ok(Content::Text(text))
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Content, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = seq.next_element()? {
+                    parts.push(part);
+                }
+                Ok(Content::Parts(parts))
+            }
+        }
+        deserializer.deserialize_any(TextOrParts)
+    }
+}
+
+/// One part of a message's content.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct ContentPart {
+    /// `text`, `image_url` and so on.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The text of a `text` part.
+    pub text: Option<String>,
+}
+
+/// A whole reply.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatReply<'a> {
+    /// `chatcmpl-...`.
+    pub id: &'a str,
+    /// Always `chat.completion`.
+    pub object: &'static str,
+    /// Unix time, seconds.
+    pub created: u64,
+    /// The served name.
+    pub model: &'a str,
+    /// One entry a choice.
+    pub choices: Vec<ChatChoice>,
+    /// Always null.
+    pub service_tier: Option<&'a str>,
+    /// Version and configuration of the server.
+    pub system_fingerprint: &'a str,
+    /// Token counts.
+    pub usage: Usage,
+    /// One entry a prompt token, the first null; null where not asked.
+    pub prompt_logprobs: Option<PromptLogprobs>,
+    /// Where asked, else null.
+    pub prompt_token_ids: Option<&'a [u32]>,
+    /// The templated prompt, where asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_text: Option<&'a str>,
+    /// Always null.
+    pub kv_transfer_params: Option<&'a str>,
+}
+
+/// `prompt_logprobs`: for each prompt position, token id to log-probability.
+pub type PromptLogprobs = Vec<Option<BTreeMap<u32, PromptLogprob>>>;
+
+/// One choice of a whole reply.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatChoice {
+    /// Which.
+    pub index: u32,
+    /// What the model said.
+    pub message: ChatMessage,
+    /// Null where not asked.
+    pub logprobs: Option<ChatLogprobs>,
+    /// `stop`, `length`, `abort` or `error`.
+    pub finish_reason: &'static str,
+    /// What matched, else null.
+    pub stop_reason: Option<StopReason>,
+    /// Where asked, else null.
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// What the model said.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatMessage {
+    /// `assistant`, or the server's response role.
+    pub role: String,
+    /// The text.
+    pub content: String,
+    /// Always null.
+    pub refusal: Option<&'static str>,
+    /// Always null.
+    pub annotations: Option<&'static str>,
+    /// Always null.
+    pub audio: Option<&'static str>,
+    /// Always null.
+    pub function_call: Option<&'static str>,
+    /// Always empty.
+    pub tool_calls: [&'static str; 0],
+    /// Always null.
+    pub reasoning: Option<&'static str>,
+}
+
+/// One chunk of a stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatChunk<'a> {
+    /// `chatcmpl-...`, the same on every chunk.
+    pub id: &'a str,
+    /// Always `chat.completion.chunk`.
+    pub object: &'static str,
+    /// Unix time, seconds.
+    pub created: u64,
+    /// The served name.
+    pub model: &'a str,
+    /// One choice; none on the usage chunk.
+    pub choices: &'a [ChatChunkChoice<'a>],
+    /// Version and configuration of the server; on the last chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_fingerprint: Option<&'a str>,
+    /// Token counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// On the first chunk, where asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<&'a [u32]>,
+    /// On the first chunk, where asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_text: Option<&'a str>,
+}
+
+/// One choice in a chunk.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatChunkChoice<'a> {
+    /// Which.
+    pub index: u32,
+    /// What is new.
+    pub delta: ChatDelta<'a>,
+    /// Of the tokens in this chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<ChatLogprobs>,
+    /// Null until the choice's last chunk.
+    pub finish_reason: Option<&'static str>,
+    /// What matched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<&'a StopReason>,
+    /// Tokens in this chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<&'a [u32]>,
+}
+
+/// What is new in a chunk.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ChatDelta<'a> {
+    /// On the first chunk of a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'a str>,
+    /// Text to append.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<&'a str>,
+}
