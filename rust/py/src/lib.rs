@@ -1,1 +1,29 @@
-//! See the crate description; contents follow.
+//! The extension module `octavo._core`: the only crate that knows Python.
+//!
+//! Every call that can take longer than a look-up goes through
+//! [`enter::enter`], which releases the GIL, catches panics and maps errors.
+
+mod buffer;
+mod enter;
+mod frame;
+mod gguf;
+
+use pyo3::prelude::*;
+
+/// Octavo's Rust core, as seen from Python.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::enter::OverloadedError;
+    #[pymodule_export]
+    use super::frame::frame_layout;
+    #[pymodule_export]
+    use super::gguf::read_gguf;
+
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,1 @@
+"""The step loop and the worker that computes its steps."""
