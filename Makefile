@@ -1,0 +1,93 @@
+# Octavo's commands. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OCTAVO_TEST_MODELS ?= $(HOME)/.cache/octavo/test-models
+export OCTAVO_GOLDEN ?= $(CURDIR)/tests/golden/data
+
+RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+
+.PHONY: help setup build serve chat test test-rust test-python test-models lint format bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: build ## Serve the demo model on 127.0.0.1:8000 (installs and builds first where needed)
+	@$(BIN)/octavo serve demo
+
+chat: build ## Talk to a server started with `make serve`
+	@$(BIN)/octavo chat
+
+test: test-rust test-python ## Run every test (installs, builds and fetches the test models first)
+
+setup: $(VENV)/.installed ## Make .venv with the pinned dependencies
+
+build: $(VENV)/.built ## Build the extension in release mode into .venv
+
+# A torch that the chosen Python has already (say, a CPU-only build) is used as it is.
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "octavo: $(PYTHON) not found; install Python 3.11 or newer, or say make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "octavo: $(PYTHON) is too old; Python 3.11 or newer is needed (make PYTHON=...)"; exit 1; }
+	@command -v cargo >/dev/null || { echo "octavo: cargo not found; install a Rust toolchain (1.90 or newer)"; exit 1; }
+	@command -v cc >/dev/null || { echo "octavo: no C compiler (cc) found; install gcc or clang"; exit 1; }
+	@echo "octavo: making $(VENV)"
+	@site=$$($(PYTHON) -c 'import importlib.util as u; print("--system-site-packages" if u.find_spec("torch") else "")'); \
+	$(PYTHON) -m venv $$site $(VENV)
+
+$(VENV)/.installed: constraints.txt pyproject.toml | $(BIN)/python
+	@echo "octavo: installing the dependencies (torch is large: some minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	@cp constraints.txt $(VENV)/constraints.txt; \
+	if have=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null); then \
+		echo "octavo: keeping torch $$have"; \
+		grep -vE '^(torch|triton|cuda|nvidia)' constraints.txt > $(VENV)/constraints.txt; \
+		echo "torch==$$have" >> $(VENV)/constraints.txt; \
+	fi; \
+	if grep -q 'include-system-site-packages = true' $(VENV)/pyvenv.cfg; then \
+		deps=$$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *p["optional-dependencies"]["dev"], sep="\n")'); \
+		$(BIN)/python -m pip install --disable-pip-version-check --constraint $(VENV)/constraints.txt --requirement <(echo "$$deps"); \
+	else \
+		$(BIN)/uv pip install --python $(BIN)/python --constraint $(VENV)/constraints.txt --requirement pyproject.toml --extra dev; \
+	fi
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
+	@echo "octavo: building the extension (some minutes the first time)"
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt PATH="$(CURDIR)/$(BIN):$$PATH" \
+		$(BIN)/maturin develop --locked --release --uv
+	@touch $@
+
+test-models: $(VENV)/.installed ## Fetch the models that the tests use
+	@$(BIN)/python tests/fetch_models.py "$(OCTAVO_TEST_MODELS)" smollm2 vocab minilm
+
+test-rust: test-models ## Run the Rust tests
+	@command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest@0.9.143
+	cargo nextest run --locked --workspace --features octavo-text/golden --status-level fail --final-status-level fail
+
+test-python: build test-models ## Run the Python and end-to-end tests
+	$(BIN)/python -m pytest
+
+lint: build ## Check formatting, lints, types, layers and licences
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2
+	cargo deny --offline --all-features check bans licenses sources
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed ## Format all sources
+	cargo fmt --all
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: build ## Measure start-up and how much of a step is not the model's forward
+	$(BIN)/python benches/stack.py
+
+clean: ## Remove what was built and installed
+	rm -rf target $(VENV) python/octavo/*.so
