@@ -1,0 +1,84 @@
+"""Ops: one signature each, several implementations, chosen once when a model is built.
+
+The torch implementations run on any device and are the oracle for all others. `octavo.ops.cpu`, where the extension
+has kernels for this machine, replaces those that it names.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Protocol
+
+from octavo.ops import torch_attention, torch_dense
+from octavo.ops.metadata import AttentionMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from torch import Tensor
+
+__all__ = ["AttentionMetadata", "Ops", "select", "torch_ops"]
+
+
+class RotaryOp(Protocol):
+    """See `torch_dense.rotary`."""
+
+    def __call__(
+        self, positions: Tensor, q: Tensor, k: Tensor, cos_sin_cache: Tensor, *, interleaved: bool = False
+    ) -> None:
+        """Rotates `q` and `k` in place."""
+
+
+class AttentionOp(Protocol):
+    """See `torch_attention.paged_attention`."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        kv_cache: Tensor,
+        metadata: AttentionMetadata,
+        scale: float,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Tensor:
+        """Attends to the rows' blocks."""
+
+
+@dataclass(frozen=True)
+class Ops:
+    """The implementations that a model uses. Contracts: the docstrings of the torch functions of the same names."""
+
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor]
+    add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+    rotary: RotaryOp
+    silu_and_mul: Callable[[Tensor], Tensor]
+    embedding: Callable[[Tensor, Tensor], Tensor]
+    pack_linear: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
+    write_kv: Callable[[Tensor, Tensor, Tensor, Tensor], None]
+    paged_attention: AttentionOp
+
+
+torch_ops = Ops(
+    rms_norm=torch_dense.rms_norm,
+    add_rms_norm=torch_dense.add_rms_norm,
+    rotary=torch_dense.rotary,
+    silu_and_mul=torch_dense.silu_and_mul,
+    embedding=torch_dense.embedding,
+    pack_linear=torch_dense.pack_linear,
+    write_kv=torch_attention.write_kv,
+    paged_attention=torch_attention.paged_attention,
+)
+
+
+def select(device: torch.device) -> Ops:
+    """The fastest implementations for a device."""
+    if device.type != "cpu":
+        return torch_ops
+    try:
+        kernels = importlib.import_module("octavo.ops.cpu")
+    except ImportError:
+        return torch_ops
+    names = [field.name for field in fields(Ops)]
+    return replace(torch_ops, **{name: getattr(kernels, name) for name in names if hasattr(kernels, name)})
