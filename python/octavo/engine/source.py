@@ -76,7 +76,9 @@ def _download(name: str, config: EngineConfig, say: Callable[[str], None]) -> Pa
     except errors.RevisionNotFoundError:
         raise ModelError(f"{name} has no revision {config.revision}") from None
     except errors.RepositoryNotFoundError:
-        raise ModelError(f"the hub has no model {name} (or it is private: pass --hf-token); {_INSTEAD}") from None
+        raise ModelError(
+            f"the hub has no public model {name} (private: pass --hf-token); {_INSTEAD}"
+        ) from None
     except errors.HFValidationError as error:
         raise ModelError(f"{name} is neither a file here nor a model id: {error}") from None
     except (errors.HfHubHTTPError, OSError, RuntimeError) as error:
