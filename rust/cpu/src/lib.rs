@@ -1,1 +1,48 @@
-//! See the crate description; contents follow.
+//! Kernels that serve language models on CPUs: plain pointers in and out, no framework.
+//!
+//! Every kernel is written once over a vector of sixteen `f32` lanes ([`simd::F32x16`]) and compiled for each
+//! instruction set ([`Isa`]), chosen at run time. Two properties hold everywhere and are tested:
+//!
+//! * **Batch invariance.** The bits of a row's result never depend on the other rows of the call, on how a prompt
+//!   was cut into chunks, or on the number of threads: one thread computes an output element wholly, in one order.
+//! * **The same bits on every instruction set** for the floating-point kernels, because the sixteen lanes, the
+//!   order of operations and the use of fused multiply-add are the same on all of them.
+
+#![allow(unsafe_code)]
+
+
+mod buffer;
+mod dtype;
+
+mod isa;
+pub mod linear;
+mod matrix;
+pub mod pool;
+
+
+pub mod simd;
+
+pub use buffer::Buffer;
+pub use dtype::DType;
+pub use isa::Isa;
+pub use matrix::{MatMut, MatRef};
+pub use pool::Pool;
+
+/// What every kernel needs to run: an instruction set and the threads that share the work.
+#[derive(Debug)]
+pub struct Cpu {
+    /// The instruction set to use.
+    pub isa: Isa,
+    /// The threads.
+    pub pool: Pool,
+}
+
+impl Cpu {
+    /// The best instruction set of this machine (or the one that `OCTAVO_CPU_ISA` names) on `threads` threads.
+    ///
+    /// # Errors
+    /// `OCTAVO_CPU_ISA` names an instruction set that is unknown or that this machine lacks.
+    pub fn new(threads: usize, bind: bool) -> Result<Self, String> {
+        Ok(Self { isa: Isa::from_env()?, pool: Pool::new(threads, bind) })
+    }
+}
