@@ -4,15 +4,23 @@
 //! The crate is pure and synchronous. It reads no clock, draws no random number
 //! and starts no thread; whoever drives it passes time in and moves bytes out.
 
+pub mod engine;
 pub mod error;
 pub mod event;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod frame;
 pub mod ids;
+mod kv;
 pub mod limits;
 pub mod request;
+mod sched;
+pub mod stats;
 
+pub use engine::{Engine, Plan};
 pub use error::{Error, Kind, Result};
 pub use event::{Event, EventKind, FinishReason, TokenLogprobs};
 pub use ids::{BlockId, RequestId, Slot, Token};
-pub use limits::EngineLimits;
+pub use limits::{EngineLimits, Policy};
 pub use request::{EngineRequest, SamplingParams, StopRules};
+pub use stats::Stats;

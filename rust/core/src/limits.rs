@@ -48,6 +48,13 @@ pub struct EngineLimits {
 }
 
 impl EngineLimits {
+    /// The longest sequence that the engine can hold: `max_model_len`, or less
+    /// if the device has fewer blocks (the last token needs none). A sequence of
+    /// this length ends as at its context's end; doors clamp `max_tokens` to it.
+    pub fn context_len(&self) -> u32 {
+        self.max_model_len.min(self.num_blocks.saturating_mul(self.block_size).saturating_add(1))
+    }
+
     /// Checks that the numbers make an engine.
     ///
     /// # Errors

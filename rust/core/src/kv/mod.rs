@@ -1,0 +1,16 @@
+//! Paged KV memory: who holds which block of the device's cache.
+//!
+//! A block is free (in [`pool`]), leased (one or more sequences hold it) or
+//! cached (nobody holds it, but the [`radix`] tree still knows its content and
+//! [`evict`] may take it back). [`manager`] is the only owner; [`check`] states
+//! the laws that hold after every operation.
+
+pub mod check;
+mod evict;
+mod hash;
+mod index;
+pub mod manager;
+mod pool;
+mod radix;
+
+pub use manager::{KvManager, Lease};

@@ -1,0 +1,116 @@
+//! Letting waiting sequences run.
+
+use super::budget::Budget;
+use super::chunk::chunk_len;
+use super::queue::Rank;
+use super::scheduler::Scheduler;
+use super::step::Step;
+use crate::kv::manager::PrefixMatch;
+
+/// Sequences passed over in one step because another computes their prefix;
+/// bounds the look-ups a step makes.
+const MOST_DEFERRED: usize = 16;
+
+/// How far admission has come in the step being planned.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Admission {
+    closed: bool,
+    deferred: usize,
+    after: Option<Rank>,
+}
+
+enum Outcome {
+    Admitted,
+    /// A sequence in this step computes blocks that it can share in the next.
+    Deferred,
+    /// No room; later ones must not overtake it.
+    Full,
+}
+
+impl Scheduler {
+    /// Admits waiting sequences, those better than `before` only if it is given.
+    pub(super) fn admit(
+        &mut self,
+        before: Option<Rank>,
+        admission: &mut Admission,
+        budget: &mut Budget,
+        step: &mut Step,
+    ) {
+        while !admission.closed && budget.tokens > 0 {
+            let Some((rank, index)) = self.waiting.next(admission.after) else { break };
+            if before.is_some_and(|bound| rank > bound) {
+                break;
+            }
+            if self.barred.is_some_and(|barred| rank >= barred) {
+                admission.closed = true;
+                break;
+            }
+            match self.try_admit(index, budget, step) {
+                Outcome::Admitted => {}
+                Outcome::Deferred => {
+                    admission.after = Some(rank);
+                    admission.deferred += 1;
+                    admission.closed = admission.deferred >= MOST_DEFERRED;
+                }
+                Outcome::Full => admission.closed = true,
+            }
+        }
+    }
+
+    /// What the cache has for a waiting sequence, and whether slots and blocks
+    /// for all its tokens are there.
+    pub(super) fn fits(&mut self, index: usize) -> (PrefixMatch, bool) {
+        let sequence = &self.sequences[index];
+        let found = if sequence.owes_prompt_logprobs() {
+            self.kv.match_nothing()
+        } else {
+            self.kv.match_prefix(&sequence.lease, &sequence.tokens, self.step + 1)
+        };
+        let missing = self.kv.blocks_for(sequence.tokens.len()) - found.blocks;
+        let reserve = if self.running.len() == 0 { 0 } else { self.watermark_blocks };
+        let fits = !self.free_slots.is_empty() && missing + reserve <= self.kv.available() - found.unleased;
+        (found, fits)
+    }
+
+    fn try_admit(&mut self, index: usize, budget: &mut Budget, step: &mut Step) -> Outcome {
+        let heap_words = self.sequences[index].heap_words();
+        if self.free_slots.is_empty() || heap_words > budget.heap {
+            return Outcome::Full;
+        }
+        let (found, fits) = self.fits(index);
+        if found.continues {
+            return Outcome::Deferred;
+        }
+        if !fits || found.blocks + 1 > budget.deltas {
+            return Outcome::Full;
+        }
+        let Some(slot) = self.free_slots.pop() else { return Outcome::Full };
+        let sequence = &mut self.sequences[index];
+        let blocks = self.kv.blocks_for(sequence.tokens.len());
+        self.kv.lease_match(&mut sequence.lease);
+        let grown = self.kv.grow(&mut sequence.lease, blocks);
+        debug_assert!(grown, "fits() counted the blocks");
+
+        self.tickets += 1;
+        sequence.ticket = self.tickets;
+        sequence.slot = Some(slot);
+        sequence.scheduled = found.blocks * self.block_size;
+        let most = sequence.max_len(self.context_len);
+        sequence.tokens.reserve_exact(most - sequence.tokens.len());
+        sequence.lease.reserve(self.kv.blocks_for(most));
+        if !sequence.started && sequence.cached_tokens == 0 {
+            sequence.cached_tokens = sequence.scheduled;
+            self.counters.prompt_tokens_cached += sequence.scheduled as u64;
+        }
+        self.counters.prefix_query_tokens += sequence.tokens.len() as u64;
+        self.counters.prefix_hit_tokens += sequence.scheduled as u64;
+
+        self.waiting.remove(sequence.rank, index);
+        self.running.insert(sequence.rank, index);
+        budget.heap -= heap_words;
+        step.begun.push(index);
+        let len = chunk_len(&self.sequences[index], budget, self.block_size, self.threshold);
+        self.schedule(index, len, budget, step);
+        Outcome::Admitted
+    }
+}

@@ -1,0 +1,21 @@
+//! What is left of a step: tokens, and room in the frame's columns.
+
+use crate::frame::Dims;
+
+/// Rows need no count here: every row has a slot, and there are as many.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Tokens still to give out.
+    pub tokens: usize,
+    /// Block table entries that the frame still takes.
+    pub deltas: usize,
+    /// Words that the frame's heap still takes.
+    pub heap: usize,
+}
+
+impl Budget {
+    /// A whole step.
+    pub fn new(dims: &Dims) -> Self {
+        Self { tokens: dims.tokens, deltas: dims.deltas, heap: dims.heap }
+    }
+}

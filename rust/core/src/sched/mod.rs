@@ -1,0 +1,26 @@
+//! What is computed next.
+//!
+//! There is no prefill phase and no decode phase. Each running sequence has a
+//! number of tokens to compute: its known tokens, and those sampled on the
+//! device but not read back, less those already scheduled. A step fills one
+//! token budget from them: first every sequence that needs a single token, then
+//! chunks of longer ones and new admissions in rank order.
+
+mod admit;
+mod budget;
+mod chunk;
+mod fcfs;
+mod plan;
+mod preempt;
+mod priority;
+mod queue;
+mod running;
+mod scheduler;
+mod sequence;
+mod step;
+mod stop;
+
+pub use scheduler::Scheduler;
+pub use sequence::Sequence;
+pub use step::{Row, Step};
+pub use stop::stops;

@@ -1,0 +1,77 @@
+//! Planning a step.
+
+use super::admit::Admission;
+use super::budget::Budget;
+use super::chunk::chunk_len;
+use super::scheduler::Scheduler;
+use super::step::Step;
+
+impl Scheduler {
+    /// Fills `step` with the next work; false if there is none now. Room is made
+    /// for urgent requests first, then every sequence that needs one token gets
+    /// it, and what is left goes to chunks of longer ones and to admissions.
+    pub fn plan(&mut self, step: &mut Step) -> bool {
+        step.clear();
+        step.number = self.step + 1;
+        self.barred = None;
+        let mut budget = Budget::new(&self.dims);
+        self.make_room();
+        self.plan_single_tokens(&mut budget, step);
+        self.plan_chunks(&mut budget, step);
+        self.kv.settle();
+        if step.rows.is_empty() && self.wide.is_empty() {
+            return false;
+        }
+        step.rows.append(&mut self.wide);
+        step.freed.append(&mut self.freed);
+        self.step = step.number;
+        true
+    }
+
+    /// Gives their token to sequences that need one, best rank first. Where no
+    /// block is left, the running sequence of worst rank gives up its own.
+    fn plan_single_tokens(&mut self, budget: &mut Budget, step: &mut Step) {
+        self.chunked.clear();
+        let mut place = 0;
+        while let Some((rank, index)) = self.running.get(place) {
+            place += 1;
+            let sequence = &self.sequences[index];
+            match sequence.to_compute() {
+                0 => continue,
+                1 => {}
+                _ => {
+                    self.chunked.push((rank, index));
+                    continue;
+                }
+            }
+            // Its last token is on the device already; the commit will end it.
+            if sequence.len() >= sequence.max_len(self.context_len) {
+                continue;
+            }
+            let blocks = sequence.scheduled / self.block_size + 1;
+            let entries = blocks.saturating_sub(sequence.synced);
+            if budget.tokens == 0 || entries > budget.deltas {
+                continue;
+            }
+            if self.grow_or_preempt(index, blocks) {
+                self.schedule(index, 1, budget, step);
+            }
+        }
+    }
+
+    /// Spends the rest on sequences that need several tokens, and on waiting
+    /// ones, which go first where their rank is better.
+    fn plan_chunks(&mut self, budget: &mut Budget, step: &mut Step) {
+        let mut admission = Admission::default();
+        let chunked = std::mem::take(&mut self.chunked);
+        for &(rank, index) in &chunked {
+            self.admit(Some(rank), &mut admission, budget, step);
+            let len = chunk_len(&self.sequences[index], budget, self.block_size, self.threshold);
+            if len > 0 {
+                self.schedule(index, len, budget, step);
+            }
+        }
+        self.chunked = chunked;
+        self.admit(None, &mut admission, budget, step);
+    }
+}

@@ -1,0 +1,286 @@
+//! The scheduler's state and the life of a sequence in it.
+
+use std::collections::HashMap;
+
+use slab::Slab;
+
+use super::budget::Budget;
+use super::queue::{Candidate, Order, Rank, WaitingQueue, order};
+use super::running::Running;
+use super::sequence::Sequence;
+use super::step::{Delta, Row, Step};
+use crate::error::{Error, Result};
+use crate::event::FinishReason;
+use crate::frame::Dims;
+use crate::ids::{RequestId, Slot};
+use crate::kv::{KvManager, Lease};
+use crate::limits::EngineLimits;
+use crate::request::EngineRequest;
+use crate::stats::Stats;
+
+/// Sequences, the order in which they are served, and the memory they hold.
+#[derive(Debug)]
+pub struct Scheduler {
+    pub(super) dims: Dims,
+    pub(super) block_size: usize,
+    pub(super) threshold: usize,
+    pub(super) watermark_blocks: usize,
+    pub(super) context_len: usize,
+    max_waiting: usize,
+    pub(super) sequences: Slab<Sequence>,
+    by_id: HashMap<RequestId, usize>,
+    pub(super) order: Box<dyn Order>,
+    pub(super) waiting: WaitingQueue,
+    pub(super) running: Running,
+    pub(super) kv: KvManager,
+    pub(super) free_slots: Vec<Slot>,
+    /// Slots that ended and that no step has told the workers of.
+    pub(super) freed: Vec<Slot>,
+    /// Running sequences that need several tokens, of the step being planned.
+    pub(super) chunked: Vec<(Rank, usize)>,
+    /// Rows of several tokens, of the step being planned.
+    pub(super) wide: Vec<Row>,
+    /// Best rank preempted for the step being planned.
+    pub(super) barred: Option<Rank>,
+    /// Number of the last step planned.
+    pub(super) step: u64,
+    arrivals: u64,
+    pub(super) tickets: u64,
+    /// Counters; the levels in it are filled in by `stats`.
+    pub(crate) counters: Stats,
+}
+
+impl Scheduler {
+    /// An idle scheduler for limits that were checked.
+    pub fn new(limits: &EngineLimits, dims: Dims) -> Self {
+        Self {
+            dims,
+            block_size: limits.block_size as usize,
+            threshold: limits.long_prefill_token_threshold as usize,
+            watermark_blocks: (f64::from(limits.watermark) * f64::from(limits.num_blocks)) as usize,
+            context_len: limits.context_len() as usize,
+            max_waiting: limits.max_num_queued_reqs as usize,
+            sequences: Slab::new(),
+            by_id: HashMap::new(),
+            order: order(limits.policy),
+            waiting: WaitingQueue::default(),
+            running: Running::default(),
+            kv: KvManager::new(limits.num_blocks, limits.block_size, limits.enable_prefix_caching),
+            free_slots: slots(limits.max_num_seqs),
+            freed: Vec::new(),
+            chunked: Vec::new(),
+            wide: Vec::new(),
+            barred: None,
+            step: 0,
+            arrivals: 0,
+            tickets: 0,
+            counters: Stats::default(),
+        }
+    }
+
+    /// Queues a request that was checked.
+    ///
+    /// # Errors
+    /// Overloaded if the queue is full; internal if the id is in use.
+    pub fn add(&mut self, request: EngineRequest) -> Result<()> {
+        if self.waiting.len() >= self.max_waiting {
+            let most = self.max_waiting;
+            return Err(Error::overloaded(format!(
+                "{most} requests wait already, the most that max_num_queued_reqs allows; try again later"
+            )));
+        }
+        if self.by_id.contains_key(&request.id) {
+            return Err(Error::internal(format!("request id {} is in use", request.id.0)));
+        }
+        let rank = self.order.rank(Candidate { priority: request.priority, arrival: self.arrivals });
+        self.arrivals += 1;
+        let index = self.sequences.insert(Sequence {
+            id: request.id,
+            tokens: request.prompt.to_vec(),
+            prompt_len: request.prompt.len(),
+            rank,
+            scheduled: 0,
+            unread: 0,
+            lease: Lease::new(request.cache_salt),
+            synced: 0,
+            slot: None,
+            ticket: 0,
+            started: false,
+            cached_tokens: 0,
+            prompt_reported: 1,
+            sampling: request.sampling,
+            stop: request.stop,
+        });
+        self.by_id.insert(request.id, index);
+        self.waiting.push(rank, index);
+        Ok(())
+    }
+
+    /// The place of a request that has not ended.
+    pub fn find(&self, id: RequestId) -> Option<usize> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The sequence at a place that `find` or `begun` gave.
+    pub fn sequence(&self, index: usize) -> &Sequence {
+        &self.sequences[index]
+    }
+
+    /// The row's sequence, unless it has ended or was preempted since.
+    pub fn row_sequence(&mut self, row: &Row) -> Option<&mut Sequence> {
+        self.sequences.get_mut(row.sequence).filter(|sequence| sequence.ticket == row.ticket)
+    }
+
+    /// The length at which every sequence ends.
+    pub fn context_len(&self) -> usize {
+        self.context_len
+    }
+
+    /// Puts the full blocks of a running sequence into the prefix cache.
+    pub fn cache_full(&mut self, index: usize) {
+        let sequence = &mut self.sequences[index];
+        let known = sequence.scheduled.min(sequence.tokens.len());
+        let exchanged = self.kv.cache_full(&mut sequence.lease, &sequence.tokens, known, self.step);
+        if let Some(at) = exchanged {
+            sequence.synced = sequence.synced.min(at);
+        }
+    }
+
+    /// Ends a sequence. Steps in flight may still compute it; their rows are
+    /// void, and whoever gets its slot and blocks comes after them on the device.
+    pub fn finish(&mut self, index: usize, reason: FinishReason) {
+        if self.sequences[index].slot.is_some() {
+            self.stop_running(index);
+        } else {
+            self.waiting.remove(self.sequences[index].rank, index);
+        }
+        let sequence = self.sequences.remove(index);
+        self.by_id.remove(&sequence.id);
+        self.counters.finished.count(reason);
+    }
+
+    /// Takes the blocks of a running sequence out of the prefix cache.
+    pub fn forget(&mut self, index: usize) {
+        self.kv.forget(&self.sequences[index].lease);
+    }
+
+    /// Empties the prefix cache; true if no running request held a part of it.
+    pub fn forget_all(&mut self) -> bool {
+        self.kv.forget_all()
+    }
+
+    /// Ends leases that only lasted until planning was over.
+    pub fn settle(&mut self) {
+        self.kv.settle();
+    }
+
+    /// Takes a running sequence off its slot and blocks.
+    pub(super) fn stop_running(&mut self, index: usize) {
+        let sequence = &mut self.sequences[index];
+        self.running.remove(sequence.rank);
+        self.kv.release(&mut sequence.lease);
+        self.freed.extend(sequence.slot);
+        self.free_slots.extend(sequence.slot);
+        sequence.rewind();
+    }
+
+    /// The device's memory is gone: everything unfinished waits again.
+    pub fn recover(&mut self) {
+        for (rank, index) in self.running.drain() {
+            let sequence = &mut self.sequences[index];
+            sequence.rewind();
+            sequence.lease = sequence.lease.voided();
+            self.waiting.push(rank, index);
+        }
+        self.kv.reset();
+        self.free_slots = slots(self.dims.slots as u32);
+        self.freed.clear();
+    }
+
+    /// Gives a sequence its next `len` tokens of `step`.
+    pub(super) fn schedule(&mut self, index: usize, len: usize, budget: &mut Budget, step: &mut Step) {
+        let sequence = &mut self.sequences[index];
+        let start = sequence.scheduled;
+        let end = start + len;
+        let blocks = end.div_ceil(self.block_size);
+        if let Some(slot) = sequence.slot {
+            for index in sequence.synced..blocks {
+                step.deltas.push(Delta { slot, index, block: sequence.lease.block(index) });
+            }
+        }
+        budget.deltas -= blocks.saturating_sub(sequence.synced);
+        budget.tokens -= len;
+        sequence.synced = sequence.synced.max(blocks);
+        let samples = end == sequence.len();
+        sequence.scheduled = end;
+        sequence.unread += usize::from(samples);
+        step.tokens += len;
+        let row = Row {
+            sequence: index,
+            ticket: sequence.ticket,
+            start,
+            len,
+            samples,
+            prompt_logprobs: sequence.owes_prompt_logprobs() && start + 1 < sequence.prompt_len,
+        };
+        let rows = if len == 1 { &mut step.rows } else { &mut self.wide };
+        rows.push(row);
+        let known = end.min(sequence.tokens.len());
+        if let Some(at) = self.kv.cache_full(&mut sequence.lease, &sequence.tokens, known, step.number) {
+            sequence.synced = sequence.synced.min(at);
+        }
+    }
+
+    /// True while a request has not ended.
+    pub fn has_work(&self) -> bool {
+        !self.sequences.is_empty()
+    }
+
+    /// Counters and levels.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            blocks_total: self.kv.total(),
+            blocks_used: self.kv.leased(),
+            blocks_cached: self.kv.cached(),
+            kv_usage: self.kv.leased() as f64 / self.kv.total() as f64,
+            ..self.counters
+        }
+    }
+
+    /// Checks the laws of memory, slots and queues. Costs O(blocks).
+    ///
+    /// # Errors
+    /// Internal, naming the law that is broken.
+    pub fn check_laws(&self) -> Result<()> {
+        crate::kv::check::check(&self.kv, self.sequences.iter().map(|(_, s)| &s.lease))?;
+        let law = |holds, name| if holds { Ok(()) } else { Err(Error::internal(name)) };
+        law(
+            self.running.len() + self.free_slots.len() == self.dims.slots,
+            "scheduler law broken: a slot is free or holds a running sequence",
+        )?;
+        law(
+            self.running.len() + self.waiting.len() == self.sequences.len(),
+            "scheduler law broken: a sequence waits or runs",
+        )?;
+        for (_, index) in self.running.iter() {
+            let s = &self.sequences[index];
+            law(s.slot.is_some() && s.ticket > 0, "scheduler law broken: who runs has a slot")?;
+            law(
+                s.lease.len() * self.block_size >= s.scheduled && s.synced <= s.lease.len(),
+                "scheduler law broken: scheduled tokens have blocks",
+            )?;
+            law(
+                s.scheduled <= s.len() && s.tokens.len() < s.max_len(self.context_len),
+                "scheduler law broken: a running sequence is unfinished",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// All slots, low numbers on top.
+fn slots(count: u32) -> Vec<Slot> {
+    (0..count).rev().map(Slot).collect()
+}

@@ -1,0 +1,70 @@
+//! Counters for metrics. Those named "tokens", "preemptions", "finished" and
+//! "steps" only grow; the rest are levels.
+
+use crate::event::FinishReason;
+
+/// A snapshot; cheap to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Requests that hold a slot.
+    pub running: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// KV blocks on the device.
+    pub blocks_total: usize,
+    /// Blocks that requests hold.
+    pub blocks_used: usize,
+    /// Blocks that only the prefix cache holds.
+    pub blocks_cached: usize,
+    /// `blocks_used / blocks_total`, 0 to 1.
+    pub kv_usage: f64,
+    /// Tokens looked up in the prefix cache.
+    pub prefix_query_tokens: u64,
+    /// Those of them that were found.
+    pub prefix_hit_tokens: u64,
+    /// Running requests put back to be computed again.
+    pub preemptions: u64,
+    /// Prompt tokens computed, those of a recomputation included.
+    pub prompt_tokens_computed: u64,
+    /// Prompt tokens that came from the cache at a request's first start.
+    pub prompt_tokens_cached: u64,
+    /// Tokens given out.
+    pub generated_tokens: u64,
+    /// Requests that ended, by reason.
+    pub finished: Finished,
+    /// Steps committed.
+    pub steps: u64,
+}
+
+/// Requests that ended, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// At an end-of-sequence token.
+    pub eos: u64,
+    /// At one of the request's own stop tokens.
+    pub stop_token: u64,
+    /// At a length limit.
+    pub length: u64,
+    /// By their door.
+    pub abort: u64,
+    /// Because the device could not compute them.
+    pub error: u64,
+}
+
+impl Finished {
+    /// Counts one.
+    pub(crate) fn count(&mut self, reason: FinishReason) {
+        match reason {
+            FinishReason::Eos => self.eos += 1,
+            FinishReason::StopToken(_) => self.stop_token += 1,
+            FinishReason::Length => self.length += 1,
+            FinishReason::Abort => self.abort += 1,
+            FinishReason::Error => self.error += 1,
+        }
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.eos + self.stop_token + self.length + self.abort + self.error
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs an engine against the fake device and keeps what each request got.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use octavo_core::fake::FakeWorker;
+use octavo_core::frame::Buffer;
+use octavo_core::{
+    Engine, EngineLimits, EngineRequest, Event, EventKind, FinishReason, Policy, RequestId, SamplingParams,
+    StopRules, Token, TokenLogprobs,
+};
+
+pub fn limits() -> EngineLimits {
+    EngineLimits {
+        block_size: 4,
+        num_blocks: 64,
+        max_model_len: 200,
+        max_num_seqs: 8,
+        max_num_batched_tokens: 64,
+        long_prefill_token_threshold: 0,
+        max_num_queued_reqs: 1000,
+        max_logprobs: 3,
+        vocab_size: 50,
+        watermark: 0.0,
+        enable_prefix_caching: true,
+        policy: Policy::Fcfs,
+        pipeline_depth: 1,
+    }
+}
+
+pub fn sampling() -> SamplingParams {
+    SamplingParams {
+        temperature: 0.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        repetition_penalty: 1.0,
+        seed: 0,
+        logprobs: None,
+        prompt_logprobs: None,
+        logit_bias: Vec::new(),
+    }
+}
+
+pub fn request(id: u64, prompt: impl Into<Arc<[Token]>>, max_tokens: u32) -> EngineRequest {
+    EngineRequest {
+        id: RequestId(id),
+        prompt: prompt.into(),
+        sampling: sampling(),
+        stop: StopRules { max_tokens, min_tokens: 0, eos_token_ids: Vec::new(), stop_token_ids: Vec::new() },
+        priority: 0,
+        cache_salt: 0,
+    }
+}
+
+/// What a request got so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Received {
+    pub cached_tokens: Option<u32>,
+    pub tokens: Vec<Token>,
+    pub logprobs: Vec<TokenLogprobs>,
+    pub prompt_logprobs: Vec<TokenLogprobs>,
+    pub finish: Option<FinishReason>,
+}
+
+/// An engine, its device, the frames in between and what came out.
+#[derive(Debug)]
+pub struct Driver {
+    pub engine: Engine,
+    pub worker: FakeWorker,
+    frames: VecDeque<Buffer>,
+    spare: Vec<Buffer>,
+    result: Buffer,
+    pub received: BTreeMap<u64, Received>,
+    /// Requests in the order in which they ended.
+    pub ended: Vec<u64>,
+    events: Vec<Event>,
+}
+
+impl Driver {
+    pub fn new(limits: EngineLimits) -> Self {
+        let worker = FakeWorker::new(&limits);
+        let engine = Engine::new(limits).unwrap();
+        let result = Buffer::new(engine.layout().result_bytes);
+        Self {
+            engine,
+            worker,
+            frames: VecDeque::new(),
+            spare: Vec::new(),
+            result,
+            received: BTreeMap::new(),
+            ended: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, request: EngineRequest) {
+        let id = request.id.0;
+        self.engine.add(request).unwrap();
+        assert!(self.received.insert(id, Received::default()).is_none());
+        self.check();
+    }
+
+    pub fn abort(&mut self, id: u64) {
+        self.engine.abort(RequestId(id), &mut self.events);
+        self.take_events();
+    }
+
+    /// True if a step was planned.
+    pub fn plan(&mut self) -> bool {
+        let bytes = self.engine.layout().frame_bytes;
+        let mut frame = self.spare.pop().unwrap_or_else(|| Buffer::new(bytes));
+        let planned = self.engine.plan(frame.bytes_mut()).unwrap().is_some();
+        if planned {
+            self.frames.push_back(frame);
+        } else {
+            self.spare.push(frame);
+        }
+        self.check();
+        planned
+    }
+
+    /// True if a step was in flight.
+    pub fn commit(&mut self) -> bool {
+        let Some(frame) = self.frames.pop_front() else { return false };
+        self.worker.run(frame.bytes(), self.result.bytes_mut()).unwrap();
+        self.engine.commit(self.result.bytes(), &mut self.events).unwrap();
+        self.spare.push(frame);
+        self.take_events();
+        true
+    }
+
+    /// One turn of the loop that a server runs.
+    pub fn turn(&mut self) {
+        while self.plan() {}
+        self.commit();
+    }
+
+    pub fn run(&mut self) {
+        let mut turns = 0;
+        while self.engine.has_work() {
+            self.turn();
+            turns += 1;
+            assert!(turns < 100_000, "the engine does not come to an end: {:?}", self.engine.stats());
+        }
+        while self.commit() {}
+        assert_eq!(self.engine.stats().blocks_used, 0, "blocks are leased at the end");
+    }
+
+    /// The worker dies with all that it holds and what it had to do.
+    pub fn kill_worker(&mut self) {
+        self.worker = FakeWorker::new(self.engine.limits());
+        self.spare.extend(self.frames.drain(..));
+        self.engine.recover();
+        self.check();
+    }
+
+    pub fn check(&self) {
+        self.engine.check_laws().unwrap();
+    }
+
+    fn take_events(&mut self) {
+        for Event { request, kind } in self.events.drain(..) {
+            let received = self.received.get_mut(&request.0).expect("an event has a request");
+            assert_eq!(received.finish, None, "nothing follows the end");
+            match kind {
+                EventKind::Started { cached_tokens } => {
+                    assert_eq!(received.cached_tokens.replace(cached_tokens), None, "it starts once");
+                }
+                EventKind::PromptLogprobs { start, entries } => {
+                    assert_eq!(start as usize, received.prompt_logprobs.len() + 1);
+                    received.prompt_logprobs.extend(entries);
+                }
+                EventKind::Token { token, logprobs, finish } => {
+                    assert!(received.cached_tokens.is_some(), "it starts first");
+                    received.tokens.push(token);
+                    received.logprobs.extend(logprobs.map(|logprobs| *logprobs));
+                    received.finish = finish;
+                }
+                EventKind::Finished { reason } => received.finish = Some(reason),
+            }
+            if received.finish.is_some() {
+                self.ended.push(request.0);
+            }
+        }
+        self.check();
+    }
+}
