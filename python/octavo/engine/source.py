@@ -83,7 +83,7 @@ def _download(name: str, config: EngineConfig, say: Callable[[str], None]) -> Pa
         raise ModelError(f"{name} is neither a file here nor a model id: {error}") from None
     except (errors.HfHubHTTPError, OSError, RuntimeError) as error:
         raise ModelError(
-            f"cannot reach the Hugging Face hub for {name} ({type(error).__name__}), and it is not in the local "
-            f"cache; check the network or HF_ENDPOINT, or {_INSTEAD}"
+            f"cannot reach the Hugging Face hub for {name} ({type(error).__name__}), and it is not in the "
+            f"local cache; check the network or HF_ENDPOINT, or {_INSTEAD}"
         ) from error
     return _checked_folder(Path(folder))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import select
 import socket
 import struct
 import tempfile
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _MESSAGE = 0xFF
 _LENGTH = struct.Struct("<I")
 _MAX_MESSAGE_BYTES = 16 << 20
-MAX_DEPTH = 128
 
 
 class PeerDiedError(ConnectionError):
@@ -41,6 +41,11 @@ class Channel:
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         return cls(left), cls(right)
 
+    @classmethod
+    def inherited(cls, descriptor: int) -> Channel:
+        """The end whose descriptor a parent process has passed on."""
+        return cls(socket.socket(fileno=descriptor))
+
     def fileno(self) -> int:
         """The socket's descriptor, to pass on or to wait for."""
         return self._socket.fileno()
@@ -57,6 +62,10 @@ class Channel:
         """Send a JSON message."""
         body = json.dumps(message).encode()
         self._send(bytes((_MESSAGE,)) + _LENGTH.pack(len(body)) + body)
+
+    def wait(self, timeout_s: float) -> bool:
+        """True as soon as `receive` would return at once, False after `timeout_s` without anything."""
+        return bool(self._pending) or bool(select.select([self._socket], [], [], timeout_s)[0])
 
     def receive(self) -> int | dict[str, Any]:
         """Wait for the next doorbell (an index) or message. Raises PeerDiedError at end of file."""

@@ -1,0 +1,64 @@
+"""A worker in this process: the same steps, without a second process."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from octavo.executor.channel import Buffers, private_buffers
+from octavo.executor.errors import WorkerError
+from octavo.executor.worker import one_line, runner_config, step_views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from octavo._core import FrameLayout, Limits
+
+
+class InlineExecutor:
+    """Computes a step when it is submitted. Calls come from one thread at a time."""
+
+    def __init__(self, config: Mapping[str, Any], progress: Callable[[str], None]) -> None:
+        self._config = dict(config)
+        self._progress = progress
+        self._ready: list[int] = []
+        self.buffers = Buffers([], [])
+
+    def load(self) -> dict[str, Any]:
+        """Load the model; returns the fields of ModelFacts. Raises WorkerError with one readable line."""
+        from octavo.executor.runner import Runner  # noqa: PLC0415  (imports torch: seconds)
+
+        try:
+            self._runner = Runner(runner_config(self._config))
+            return asdict(self._runner.load(self._progress))
+        except Exception as error:
+            raise WorkerError(one_line(error), traceback.format_exc()) from error
+
+    def start(self, limits: Limits, layout: FrameLayout, depth: int) -> None:
+        """Get ready for steps."""
+        self.buffers = private_buffers(depth, layout["frame_bytes"], layout["result_bytes"])
+        self._steps = step_views(self.buffers, layout)
+
+    def submit(self, index: int) -> None:
+        """Compute frame `index`."""
+        try:
+            self._runner.execute(*self._steps[index])
+        except Exception as error:
+            raise WorkerError(one_line(error), traceback.format_exc()) from error
+        self._ready.append(index)
+
+    def wait(self) -> int | None:
+        """The index of the oldest result."""
+        return self._ready.pop(0)
+
+    def check(self) -> None:
+        """A worker in this process is there as long as the process is."""
+
+    def restart(self) -> None:
+        """A worker in this process cannot be replaced."""
+        raise WorkerError("the worker runs in this process and cannot be started again")
+
+    def close(self) -> None:
+        """Let go of the model."""
+        del self._runner, self._steps

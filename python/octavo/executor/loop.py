@@ -1,0 +1,115 @@
+"""The step loop: plan, compute, commit, with up to `pipeline_depth` steps in flight."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from octavo._core import Planned
+from octavo.executor.errors import WorkerDiedError, WorkerError
+
+if TYPE_CHECKING:
+    from octavo._core import EngineHandle, FrameLayout, Limits
+    from octavo.executor.channel import Buffers
+
+_log = logging.getLogger("octavo")
+
+_IDLE_S = 1.0
+MAX_DEATHS = 3
+DEATH_WINDOW_S = 60.0
+
+
+class Executor(Protocol):
+    """Where steps are computed: in this process or in another."""
+
+    buffers: Buffers
+
+    def load(self) -> dict[str, Any]:
+        """Load the model and say what it is."""
+
+    def start(self, limits: Limits, layout: FrameLayout, depth: int) -> None:
+        """Get ready for steps under these limits."""
+
+    def submit(self, index: int) -> None:
+        """Have frame `index` computed."""
+
+    def wait(self) -> int | None:
+        """The index of the next result; None when nobody waits for results any more."""
+
+    def check(self) -> None:
+        """Raise WorkerDiedError if the worker is gone."""
+
+    def restart(self) -> None:
+        """Replace a dead worker."""
+
+    def close(self) -> None:
+        """End the worker."""
+
+
+class StepLoop:
+    """Drives one engine with one executor, which must have started."""
+
+    def __init__(self, handle: EngineHandle, executor: Executor) -> None:
+        self._handle = handle
+        self._executor = executor
+        self._deaths: deque[float] = deque()
+
+    def run(self) -> None:
+        """Run until the engine is stopped. A worker that dies is replaced and its requests go on.
+
+        Raises WorkerError once the engine has failed for good; all requests have been told then.
+        """
+        try:
+            died = False
+            while True:
+                try:
+                    if died:
+                        self._executor.restart()
+                        self._handle.recover()
+                    self._steps()
+                except WorkerDiedError as death:
+                    self._count(death)
+                    died = True
+                else:
+                    return
+        except BaseException as error:
+            self._handle.fail(str(error) or type(error).__name__)
+            raise
+
+    def _count(self, death: WorkerDiedError) -> None:
+        now = time.monotonic()
+        self._deaths.append(now)
+        while now - self._deaths[0] > DEATH_WINDOW_S:
+            self._deaths.popleft()
+        _log.debug("%s", death.details)
+        if len(self._deaths) >= MAX_DEATHS:
+            raise WorkerError(
+                f"{death}; the worker has died {MAX_DEATHS} times within {DEATH_WINDOW_S:.0f} s",
+                death.details,
+            ) from death
+        _log.warning("%s; starting it again, requests go on", death)
+
+    def _steps(self) -> None:
+        frames, results = self._executor.buffers.frames, self._executor.buffers.results
+        free, running = deque(range(len(frames))), deque[int]()
+        while True:
+            if free:
+                planned = self._handle.plan(frames[free[0]], _IDLE_S)
+                if planned == Planned.Stopped:
+                    return
+                if planned == Planned.Step:
+                    running.append(free.popleft())
+                    self._executor.submit(running[-1])
+                    continue
+                if not running:
+                    self._executor.check()
+                    continue
+            index = self._executor.wait()
+            if index is None:
+                return
+            if index != running.popleft():
+                raise WorkerError(f"the worker answered step {index} out of turn")
+            self._handle.commit(results[index])
+            free.append(index)

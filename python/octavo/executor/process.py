@@ -1,0 +1,165 @@
+"""A worker in a process of its own, as the server sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo.executor.channel import Buffers, Channel, PeerDiedError, SharedMemory
+from octavo.executor.errors import WorkerDiedError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from octavo._core import FrameLayout, Limits
+
+_STEP_TIMEOUT_S = 300.0
+_EXIT_TIMEOUT_S = 5.0
+_POLL_S = 0.5
+
+
+class ProcessExecutor:
+    """Starts the worker on construction; `load` and `start` must follow, then steps."""
+
+    def __init__(
+        self, config: Mapping[str, Any], progress: Callable[[str], None], leave: Callable[[], bool]
+    ) -> None:
+        """`config` is for worker.runner_config, `leave` says that nobody waits for results any more."""
+        self._config = dict(config)
+        self._progress = progress
+        self._leave = leave
+        self._memory = SharedMemory()
+        self._started: tuple[Limits, FrameLayout, int] | None = None
+        self.buffers = Buffers([], [])
+        self._spawn()
+
+    def load(self) -> dict[str, Any]:
+        """Wait for the model; returns the fields of ModelFacts. Raises WorkerError with one readable line."""
+        self._facts: dict[str, Any] = self._expect("loaded")["facts"]
+        return self._facts
+
+    def start(self, limits: Limits, layout: FrameLayout, depth: int) -> None:
+        """Map step memory on both sides and get ready for steps."""
+        self._started = (limits, layout, depth)
+        if not self.buffers.frames:
+            self.buffers = self._memory.buffers(depth, layout["frame_bytes"], layout["result_bytes"])
+        overlap = self._facts["device"] != "cpu"
+        self._channel.send({"type": "start", "layout": layout, "depth": depth, "overlap": overlap})
+        self._expect("started")
+
+    def submit(self, index: int) -> None:
+        """Have frame `index` computed."""
+        try:
+            self._channel.ring(index)
+        except PeerDiedError:
+            raise self._died() from None
+
+    def wait(self) -> int | None:
+        """The index of the next result that is ready; None if `leave` became true first."""
+        waited = 0.0
+        while not self._channel.wait(_POLL_S):
+            waited += _POLL_S
+            if self._leave():
+                return None
+            if waited >= _STEP_TIMEOUT_S:
+                raise WorkerDiedError(f"the worker did not finish a step within {_STEP_TIMEOUT_S:.0f} s")
+        return self._receive_index()
+
+    def check(self) -> None:
+        """Raise WorkerDiedError if the worker is gone while nothing is computed."""
+        if self._process.poll() is not None:
+            raise self._died()
+
+    def restart(self) -> None:
+        """Replace a dead worker by a new one in the same state as after `start`."""
+        if self._started is None:
+            raise WorkerError("the worker was never started")
+        limits, layout, depth = self._started
+        self._stop()
+        exactly = {"num_gpu_blocks_override": limits["num_blocks"], "max_model_len": limits["max_model_len"]}
+        self._config |= exactly
+        self._spawn()
+        self.load()
+        self.start(limits, layout, depth)
+
+    def close(self) -> None:
+        """End the worker."""
+        self._stop()
+        self._memory.close()
+
+    def _spawn(self) -> None:
+        self._channel, theirs = Channel.pair()
+        passed = (theirs.fileno(), self._memory.fileno())
+        package = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+        command = [sys.executable, "-P", "-m", "octavo.executor.worker", *map(str, passed)]
+        # A session of its own: ^C in the terminal is for the server, which then ends the worker.
+        self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
+            command,
+            stdin=subprocess.DEVNULL,
+            pass_fds=passed,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        theirs.close()
+        self._channel.send({"type": "load", "config": self._config})
+
+    def _expect(self, kind: str) -> dict[str, Any]:
+        """The next message of `kind`, with progress reported on the way."""
+        while True:
+            while not self._channel.wait(_POLL_S):
+                if self._leave():
+                    raise WorkerError("stopped while the model was loading")
+            message = self._receive()
+            if isinstance(message, dict) and message["type"] == kind:
+                return message
+            if isinstance(message, dict) and message["type"] == "progress":
+                self._progress(message["text"])
+                continue
+            raise WorkerError(f"unexpected message from the worker: {message}")
+
+    def _receive_index(self) -> int:
+        message = self._receive()
+        if not isinstance(message, int):
+            raise WorkerError(f"unexpected message from the worker: {message}")
+        return message
+
+    def _receive(self) -> int | dict[str, Any]:
+        try:
+            message = self._channel.receive()
+        except PeerDiedError:
+            raise self._died() from None
+        if isinstance(message, dict) and message["type"] == "error":
+            kind = WorkerError if message["while"] == "loading" else WorkerDiedError
+            raise kind(message["message"], message["traceback"])
+        return message
+
+    def _died(self) -> WorkerDiedError:
+        try:
+            status = self._process.wait(_EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return WorkerDiedError("the worker closed its channel")
+        return WorkerDiedError(f"the worker {_how_it_ended(status)}")
+
+    def _stop(self) -> None:
+        self._channel.close()
+        try:
+            self._process.wait(_EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = " (out of memory?)" if name == "SIGKILL" else ""
+    return f"was ended by {name}{hint}"
