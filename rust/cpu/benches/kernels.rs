@@ -118,7 +118,8 @@ fn linears(cpu: &Cpu, bandwidth: f64, flops: f64) {
             let source = vec![0u8; bytes];
             let w = WeightRef { data: source.as_ptr(), dtype, n, k };
             // SAFETY: the source has n * k elements.
-            let packed: Vec<_> = (0..copies).map(|_| unsafe { PackedWeight::pack(&cpu.pool, w, None) }).collect();
+            let packed: Vec<_> =
+                (0..copies).map(|_| unsafe { PackedWeight::pack(&cpu.pool, w, None) }).collect();
             print!("linear {dtype:?} K={k} N={n}:");
             for rows in [1, 4, 16, 64, 256] {
                 let x = vec![1.0f32; rows * k];
@@ -127,7 +128,8 @@ fn linears(cpu: &Cpu, bandwidth: f64, flops: f64) {
                 let y = MatMut { data: y.as_mut_ptr().cast(), dtype: DType::F32, rows, stride: n };
                 let used = &packed[..if rows > 16 { 1 } else { copies }];
                 // SAFETY: the shapes are as the views say.
-                let seconds = best(|| used.iter().for_each(|w| unsafe { linear(cpu, w, x, y) })) / used.len() as f64;
+                let seconds =
+                    best(|| used.iter().for_each(|w| unsafe { linear(cpu, w, x, y) })) / used.len() as f64;
                 let rate = 2.0 * (rows * n * k) as f64 / seconds / 1e9;
                 if rows == 1 {
                     let read = bytes as f64 / seconds / 1e9;

@@ -22,7 +22,8 @@ impl Buffer {
     /// Allocates `bytes` zero bytes.
     pub fn zeroed(bytes: usize) -> Self {
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { LINE };
-        let layout = Layout::from_size_align(bytes.max(LINE), align).expect("a buffer is smaller than isize::MAX");
+        let layout =
+            Layout::from_size_align(bytes.max(LINE), align).expect("a buffer is smaller than isize::MAX");
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };

@@ -49,7 +49,11 @@ impl Isa {
         };
         let names = || available.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         available.iter().copied().find(|isa| name.to_str() == Some(&isa.to_string())).ok_or_else(|| {
-            format!("OCTAVO_CPU_ISA={} is not available on this machine; choose one of: {}", name.display(), names())
+            format!(
+                "OCTAVO_CPU_ISA={} is not available on this machine; choose one of: {}",
+                name.display(),
+                names()
+            )
         })
     }
 }

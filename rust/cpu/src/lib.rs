@@ -10,7 +10,7 @@
 
 #![allow(unsafe_code)]
 
-
+pub mod attention;
 mod buffer;
 mod dtype;
 
@@ -19,8 +19,8 @@ pub mod linear;
 mod matrix;
 pub mod pool;
 
-
 pub mod simd;
+mod tile;
 
 pub use buffer::Buffer;
 pub use dtype::DType;

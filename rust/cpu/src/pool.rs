@@ -171,7 +171,9 @@ impl Shared {
         let body: *const Body<'_> = body;
         // SAFETY: the job is closed and nobody is inside, so no one else touches `body`. Only the lifetime changes:
         // `close` returns before the borrow ends, and after it no worker uses the pointer.
-        unsafe { *self.body.get() = Some(std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body)) };
+        unsafe {
+            *self.body.get() = Some(std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body))
+        };
         let number = (self.state.0.load(Ordering::Relaxed) >> 32) + 1;
         self.state.0.store(number << 32 | OPEN, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) > 0 {
@@ -202,11 +204,7 @@ impl Shared {
     fn serve(&self, index: usize) {
         let mut last = 0;
         while let Some(state) = self.next_job(last) {
-            if self
-                .state
-                .0
-                .compare_exchange(state, state + 1, Ordering::Acquire, Ordering::Relaxed)
-                .is_err()
+            if self.state.0.compare_exchange(state, state + 1, Ordering::Acquire, Ordering::Relaxed).is_err()
             {
                 continue;
             }

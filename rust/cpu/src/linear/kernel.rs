@@ -1,16 +1,15 @@
-//! The register tile and the loops around it.
+//! The loops around the register tile.
 
 #![allow(clippy::inline_always)]
 
-use super::{BLOCK_K, PackedWeight, Tiles, pack::group};
+use super::{BLOCK_K, PackedWeight, Tiles};
 use crate::dtype::with_element;
 use crate::simd::{F32x16, Kernel, LANES, Lane, Scalar, dispatch};
+use crate::tile::{MAX_ROWS, Sums, Weight, tile_of};
 use crate::{DType, Isa, MatMut, MatRef};
 use half::{bf16, f16};
 use std::ops::Range;
 
-/// Most rows of a tile on any instruction set.
-const MAX_ROWS: usize = 12;
 /// Most tiles of a block that spans more than one pass over k.
 const MAX_TILES: usize = 64;
 
@@ -28,39 +27,6 @@ pub(super) fn tile_rows(isa: Isa) -> usize {
         Isa::Scalar => Scalar::TILE_ROWS,
         // SAFETY: a `Cpu` holds an available set.
         _ => unsafe { dispatch(isa, Rows) },
-    }
-}
-
-/// How a weight type is read: `GROUP` steps of 16 columns at once.
-trait Weight<const GROUP: usize> {
-    type Element: Copy;
-    unsafe fn load<V: F32x16>(p: *const Self::Element) -> [V; GROUP];
-}
-
-impl Weight<1> for f32 {
-    type Element = f32;
-    #[inline(always)]
-    unsafe fn load<V: F32x16>(p: *const f32) -> [V; 1] {
-        // SAFETY: the caller's.
-        [unsafe { V::load(p) }]
-    }
-}
-
-impl Weight<1> for f16 {
-    type Element = f16;
-    #[inline(always)]
-    unsafe fn load<V: F32x16>(p: *const f16) -> [V; 1] {
-        // SAFETY: the caller's.
-        [unsafe { V::load_f16(p.cast()) }]
-    }
-}
-
-impl Weight<2> for bf16 {
-    type Element = bf16;
-    #[inline(always)]
-    unsafe fn load<V: F32x16>(p: *const bf16) -> [V; 2] {
-        // SAFETY: the caller's.
-        unsafe { V::load_bf16_pairs(p.cast()) }
     }
 }
 
@@ -142,9 +108,6 @@ impl Kernel for PanelPair<'_> {
     }
 }
 
-/// Sums of a tile of rows by two panels: `[row][panel][16]`.
-type Sums = [[f32; 2 * LANES]; MAX_ROWS];
-
 impl PanelPair<'_> {
     #[inline(always)]
     unsafe fn multiply<V: F32x16, W: Weight<G>, const G: usize>(&self) {
@@ -158,7 +121,7 @@ impl PanelPair<'_> {
                 // SAFETY: the tile and both panels have `depth` steps.
                 unsafe {
                     let a = packed.add(first * depth);
-                    tile_of::<V, W, G>(rows, a, b, depth, &mut sums, true);
+                    tile_of::<V, W, G, 1>(rows, a, b, depth, &mut sums, true);
                     self.finish::<V>(first, rows, &sums);
                 }
             }
@@ -187,7 +150,7 @@ impl PanelPair<'_> {
                 // SAFETY: steps `k..k + steps` lie within the tile and both panels.
                 unsafe {
                     let a = packed.add(first * depth + k * rows);
-                    tile_of::<V, W, G>(rows, a, b.map(|b| b.add(k * LANES)), steps, sums, k == 0);
+                    tile_of::<V, W, G, 1>(rows, a, b.map(|b| b.add(k * LANES)), steps, sums, k == 0);
                 }
             }
         }
@@ -213,102 +176,6 @@ impl PanelPair<'_> {
                     let to = out.row(first + row);
                     with_element!(out.dtype, T => y.store_some(to.cast::<T>().add(column), columns));
                 }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn tile_of<V: F32x16, W: Weight<G>, const G: usize>(
-    rows: usize,
-    a: *const f32,
-    b: [*const W::Element; 2],
-    steps: usize,
-    sums: &mut Sums,
-    fresh: bool,
-) {
-    macro_rules! choose {
-        ($($rows:literal)*) => {
-            match rows {
-                // SAFETY: the caller's.
-                $($rows => unsafe { narrow_or_wide::<V, W, G, $rows>(a, b, steps, sums, fresh) },)*
-                _ => unreachable!("a tile has at most {MAX_ROWS} rows"),
-            }
-        };
-    }
-    debug_assert_eq!(steps % group_of::<G>(), 0);
-    if V::TILE_ROWS > 6 {
-        choose!(1 2 3 4 5 6 7 8 9 10 11 12);
-    } else if V::TILE_ROWS > 4 {
-        choose!(1 2 3 4 5 6);
-    } else {
-        choose!(1 2 3 4);
-    }
-}
-
-const fn group_of<const G: usize>() -> usize {
-    G
-}
-const _: () = assert!(group(DType::Bf16) == 2 && group(DType::F32) == 1 && group(DType::F16) == 1);
-
-/// Both panels at once where the accumulators fit the registers, else one after the other.
-#[inline(always)]
-unsafe fn narrow_or_wide<V: F32x16, W: Weight<G>, const G: usize, const ROWS: usize>(
-    a: *const f32,
-    b: [*const W::Element; 2],
-    steps: usize,
-    sums: &mut Sums,
-    fresh: bool,
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        if V::TILE_ROWS > 6 || ROWS <= 2 {
-            tile::<V, W, G, ROWS, 2>(a, b, steps, sums, 0, fresh);
-        } else {
-            tile::<V, W, G, ROWS, 1>(a, [b[0]], steps, sums, 0, fresh);
-            tile::<V, W, G, ROWS, 1>(a, [b[1]], steps, sums, 1, fresh);
-        }
-    }
-}
-
-/// `sums[row][panel] += sum_k a[k][row] b[panel][k]`.
-#[inline(always)]
-unsafe fn tile<V: F32x16, W: Weight<G>, const G: usize, const ROWS: usize, const PANELS: usize>(
-    a: *const f32,
-    b: [*const W::Element; PANELS],
-    steps: usize,
-    sums: &mut Sums,
-    panel: usize,
-    fresh: bool,
-) {
-    // SAFETY: the caller's: `a` has `steps * ROWS` floats, each panel `steps * 16` elements, `panel + PANELS <= 2`.
-    unsafe {
-        let mut c = [[V::zero(); PANELS]; ROWS];
-        let place = |sums: &mut Sums, row: usize, p: usize| sums[row].as_mut_ptr().add((panel + p) * LANES);
-        if !fresh {
-            for (row, c) in c.iter_mut().enumerate() {
-                for (p, c) in c.iter_mut().enumerate() {
-                    *c = V::load(place(sums, row, p));
-                }
-            }
-        }
-        for k in (0..steps).step_by(G) {
-            let mut w = [[V::zero(); G]; PANELS];
-            for (w, b) in w.iter_mut().zip(b) {
-                *w = W::load(b.add(k * LANES));
-            }
-            for step in 0..G {
-                for (row, c) in c.iter_mut().enumerate() {
-                    let x = V::splat(*a.add((k + step) * ROWS + row));
-                    for (c, w) in c.iter_mut().zip(&w) {
-                        *c = x.fma(w[step], *c);
-                    }
-                }
-            }
-        }
-        for (row, c) in c.iter().enumerate() {
-            for (p, c) in c.iter().enumerate() {
-                c.store(place(sums, row, p));
             }
         }
     }

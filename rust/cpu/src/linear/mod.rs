@@ -11,8 +11,8 @@ mod pack;
 pub use pack::{PackedWeight, WeightRef};
 
 use crate::buffer::Buffer;
-use crate::simd::{LANES, dispatch};
 use crate::pool::AssumeSync;
+use crate::simd::{LANES, dispatch};
 use crate::{Cpu, MatMut, MatRef};
 use kernel::{Block, PackRows, PanelPair};
 use std::cell::RefCell;

@@ -82,7 +82,8 @@ fn is_within_the_bound_of_f64() {
                     let x = floats_of(&x, dtype);
                     for r in 0..rows {
                         for c in 0..n {
-                            let terms = (0..k).map(|i| f64::from(x[r * k + i]) * f64::from(weight[c * k + i]));
+                            let terms =
+                                (0..k).map(|i| f64::from(x[r * k + i]) * f64::from(weight[c * k + i]));
                             let exact = terms.clone().sum::<f64>() + f64::from(case.bias[c]);
                             let size = terms.map(f64::abs).sum::<f64>() + f64::from(case.bias[c]).abs();
                             let rounding = match dtype {
@@ -90,9 +91,15 @@ fn is_within_the_bound_of_f64() {
                                 DType::Bf16 => 2f64.powi(-8),
                                 DType::F16 => 2f64.powi(-11),
                             };
-                            let bound = (k + 1) as f64 * 2f64.powi(-24) * size + 1.001 * rounding * exact.abs() + 1e-7;
+                            let bound = (k + 1) as f64 * 2f64.powi(-24) * size
+                                + 1.001 * rounding * exact.abs()
+                                + 1e-7;
                             let error = (f64::from(y[r * n + c]) - exact).abs();
-                            assert!(error <= bound, "{} {dtype:?} {n}x{k} [{r}, {c}]: {error} > {bound}", cpu.isa);
+                            assert!(
+                                error <= bound,
+                                "{} {dtype:?} {n}x{k} [{r}, {c}]: {error} > {bound}",
+                                cpu.isa
+                            );
                         }
                     }
                 }
@@ -112,7 +119,9 @@ fn a_row_has_the_same_bits_in_any_batch_and_on_any_instruction_set() {
             for cpu in cpus() {
                 let w = case.pack(&cpu.pool);
                 if alone.is_empty() {
-                    alone = (0..129).map(|r| case.run(&cpu, &w, &x[r * row..][..row], dtype, DType::F32)).collect();
+                    alone = (0..129)
+                        .map(|r| case.run(&cpu, &w, &x[r * row..][..row], dtype, DType::F32))
+                        .collect();
                 }
                 for rows in ROWS {
                     let first = 129 - rows;
@@ -137,9 +146,13 @@ fn rows_may_lie_apart_and_types_may_differ() {
         let y = MatMut { data: out.as_mut_ptr().cast(), dtype: DType::Bf16, rows: 5, stride: 40 };
         // SAFETY: the shapes are as the views say.
         unsafe { linear(&cpu, &w, x, y) };
-        let got: Vec<u8> = out.chunks(40).flat_map(|r| r[..33].iter().flat_map(|v| v.to_le_bytes())).collect();
+        let got: Vec<u8> =
+            out.chunks(40).flat_map(|r| r[..33].iter().flat_map(|v| v.to_le_bytes())).collect();
         assert_eq!(got, expected);
-        assert!(out.chunks(40).all(|r| r[33..].iter().all(|&v| v == 0)), "nothing beyond the columns is written");
+        assert!(
+            out.chunks(40).all(|r| r[33..].iter().all(|&v| v == 0)),
+            "nothing beyond the columns is written"
+        );
     }
 }
 

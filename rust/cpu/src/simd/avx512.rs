@@ -13,7 +13,9 @@ pub struct Avx512(__m512);
 ///
 /// # Safety
 /// The machine has `Isa::Avx512`, and the kernel's own demands hold.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi1,bmi2,popcnt,lzcnt")]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi1,bmi2,popcnt,lzcnt"
+)]
 pub unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     // SAFETY: the caller's.
     unsafe { kernel.run::<Avx512>() }

@@ -9,8 +9,7 @@ use super::F32x16;
 pub unsafe fn exp<V: F32x16>(x: V) -> V {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    const TAYLOR: [f32; 7] =
-        [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 1.0 / 2.0, 1.0, 1.0];
+    const TAYLOR: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 1.0 / 2.0, 1.0, 1.0];
     // SAFETY: the caller has V's instruction set.
     unsafe {
         let x = V::splat(88.0).min(V::splat(-87.0).max(x));

@@ -21,7 +21,17 @@ impl Kernel for Everything<'_> {
             };
             for i in (0..448).step_by(16) {
                 let (a, b, c) = (V::load(p.add(i)), V::load(p.add(i + 16)), V::load(p.add(i + 32)));
-                for v in [a.add(b), a.sub(b), a.mul(b), a.div(b), a.fma(b, c), a.max(b), a.min(b), a.round(), a.exp()] {
+                for v in [
+                    a.add(b),
+                    a.sub(b),
+                    a.mul(b),
+                    a.div(b),
+                    a.fma(b, c),
+                    a.max(b),
+                    a.min(b),
+                    a.round(),
+                    a.exp(),
+                ] {
                     keep(v);
                 }
                 keep(a.select(i % 17, i % 13 + 3, b));
@@ -55,7 +65,8 @@ fn inputs() -> [f32; 512] {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         *v = (state >> 8) as f32 / 16_777_216.0 * 24.0 - 12.0;
     }
-    let special = [0.0, -0.0, 1e-40, -1e-40, 70_000.0, -1e30, 3e38, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    let special =
+        [0.0, -0.0, 1e-40, -1e-40, 70_000.0, -1e30, 3e38, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
     for (i, s) in special.into_iter().enumerate() {
         x[37 * (i + 1)] = s;
         x[37 * (i + 1) + 16] = special[(3 * i) % special.len()];
