@@ -10,7 +10,7 @@ import importlib
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
-from octavo.ops import torch_attention, torch_dense
+from octavo.ops import torch_attention, torch_dense, torch_sampling
 from octavo.ops.metadata import AttentionMetadata
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Ops:
     pack_linear: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
     write_kv: Callable[[Tensor, Tensor, Tensor, Tensor], None]
     paged_attention: AttentionOp
+    greedy: Callable[[Tensor], tuple[Tensor, Tensor]]
+    draw: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    penalize: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    token_logprobs: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 torch_ops = Ops(
@@ -69,6 +73,10 @@ torch_ops = Ops(
     pack_linear=torch_dense.pack_linear,
     write_kv=torch_attention.write_kv,
     paged_attention=torch_attention.paged_attention,
+    greedy=torch_sampling.greedy,
+    draw=torch_sampling.draw,
+    penalize=torch_sampling.penalize,
+    token_logprobs=torch_sampling.token_logprobs,
 )
 
 

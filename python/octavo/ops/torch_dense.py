@@ -54,8 +54,9 @@ def rotary(
         else:
             first, second = rotated.chunk(2, dim=-1)
         a, b = first.float(), second.float()
-        first.copy_(a * cos - b * sin)
-        second.copy_(b * cos + a * sin)
+        turned = a * cos - b * sin, b * cos + a * sin
+        first.copy_(turned[0])
+        second.copy_(turned[1])
 
 
 def silu_and_mul(x: Tensor) -> Tensor:

@@ -1,0 +1,51 @@
+"""What this machine has to give: memory and processors, within the limits of the container."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+_UNLIMITED = 1 << 60
+
+
+def available_memory_bytes() -> int:
+    """Memory that can be taken without swapping."""
+    return min(_system_available(), _cgroup_available())
+
+
+def usable_cpus() -> int:
+    """Processors that this process may use, at least 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _read(_CGROUP / "cpu.max").split()
+    if len(quota) == 2 and quota[0].isdigit():
+        allowed = min(allowed, -(-int(quota[0]) // int(quota[1])))
+    return max(1, allowed)
+
+
+def _system_available() -> int:
+    for line in _read(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _cgroup_available() -> int:
+    """What is left of the control group's limit, page cache that can be dropped included."""
+    for limit_file, usage_file, cache_key in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit, usage = _read(_CGROUP / limit_file).strip(), _read(_CGROUP / usage_file).strip()
+        if limit.isdigit() and usage.isdigit() and int(limit) < _UNLIMITED:
+            stat = _read((_CGROUP / limit_file).parent / "memory.stat")
+            fields = dict(line.split() for line in stat.splitlines() if len(line.split()) == 2)
+            return max(0, int(limit) - int(usage) + int(fields.get(cache_key, 0)))
+    return _UNLIMITED
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,267 @@
+"""The runner: a model on a device, computing one frame at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from octavo import ops
+from octavo.executor import kv_cache
+from octavo.executor.machine import usable_cpus
+from octavo.executor.pending import Pending
+from octavo.executor.rows import Rows, Step, blank_prefill, new_slots
+from octavo.layers import Backend, checkpoint_slots, finish_loading, weight_bytes
+from octavo.loader import fill, fill_dummy, open_checkpoint
+from octavo.models import ModelConfig, create_model
+from octavo.sampling import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+    from octavo.executor.frame import Frame, StepResult
+    from octavo.sampling import Logprobs, Sampled
+
+_DTYPES = {
+    "float32": torch.float32,
+    "float": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "half": torch.float16,
+}
+
+_LOGIT_ELEMENTS = 1 << 24
+"""Bound on the logits of prompt tokens held at once."""
+
+
+@dataclass(frozen=True)
+class RunnerConfig:
+    """Resolved options of a worker."""
+
+    model: str
+    """A folder or a `.gguf` file."""
+    dtype: str = "auto"
+    device: str = "auto"
+    block_size: int = 16
+    max_model_len: int | None = None
+    """Tokens; None: the model's own limit (shorter where memory is scarce); -1: the longest that fits."""
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    max_logprobs: int = 20
+    kv_cache_memory_bytes: int | None = None
+    gpu_memory_utilization: float = 0.92
+    num_gpu_blocks_override: int | None = None
+    seed: int = 0
+    load_format: str = "auto"
+    hf_overrides: Mapping[str, Any] = field(default_factory=dict)
+    cpu_threads: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What was found when the model was loaded."""
+
+    architecture: str
+    vocab_size: int
+    max_model_len: int
+    model_max_len: int
+    """The model's own limit."""
+    dtype: str
+    num_layers: int
+    kv_heads: int
+    head_dim: int
+    block_size: int
+    num_blocks: int
+    kv_bytes_per_block: int
+    weight_bytes: int
+    device: str
+    kv_explanation: str
+    """One sentence: how large KV memory is, why, and which option changes it."""
+
+
+class Runner:
+    """Call `load` once, then `execute` for every frame, in order."""
+
+    def __init__(self, config: RunnerConfig) -> None:
+        self._config = config
+
+    @torch.inference_mode()
+    def load(self, progress: Callable[[str], None]) -> ModelFacts:
+        """Loads the model and takes KV memory; `progress` is told in words.
+
+        Raises ValueError (one readable sentence) where the model cannot be served like this.
+        """
+        config = self._config
+        self._device = _device(config.device)
+        if self._device.type == "cpu":
+            torch.set_num_threads(config.cpu_threads or min(torch.get_num_threads(), usable_cpus()))
+        checkpoint = open_checkpoint(config.model, config.load_format)
+        model_config = ModelConfig.from_hf(_merged(checkpoint.config, config.hf_overrides))
+        dtype = _dtype(config.dtype, model_config.dtype, self._device)
+        backend = Backend(self._device, dtype, ops.select(self._device))
+        longest = _longest(config.max_model_len, model_config.max_position)
+        self._model = create_model(model_config, backend, longest)
+        slots = checkpoint_slots(self._model)
+        if config.load_format == "dummy":
+            fill_dummy(slots, config.seed, _in_words(progress))
+        else:
+            fill(slots, checkpoint, _in_words(progress))
+        finish_loading(self._model)
+        shape = kv_cache.KVShape.of(model_config, config.block_size, dtype)
+        plan = self._plan(shape, model_config)
+        self._caches = kv_cache.allocate(shape, plan.num_blocks, self._device)
+        table_blocks = -(-plan.max_model_len // config.block_size)
+        self._rows = Rows(self._device, config.max_num_seqs, table_blocks, config.block_size)
+        self._sampler = Sampler(
+            backend.ops, self._device, model_config.vocab_size, config.max_num_seqs, config.max_logprobs
+        )
+        return ModelFacts(
+            architecture=model_config.architecture,
+            vocab_size=model_config.vocab_size,
+            max_model_len=plan.max_model_len,
+            model_max_len=model_config.max_position,
+            dtype=str(dtype).removeprefix("torch."),
+            num_layers=model_config.num_layers,
+            kv_heads=model_config.num_kv_heads,
+            head_dim=model_config.head_dim,
+            block_size=config.block_size,
+            num_blocks=plan.num_blocks,
+            kv_bytes_per_block=shape.bytes_per_block,
+            weight_bytes=weight_bytes(self._model),
+            device=_device_name(self._device),
+            kv_explanation=plan.explanation,
+        )
+
+    @torch.inference_mode()
+    def execute(self, frame: Frame, result: StepResult) -> None:
+        """Computes a frame and writes its result."""
+        self.launch(frame).write(result)
+
+    @torch.inference_mode()
+    def launch(self, frame: Frame) -> Pending:
+        """Starts a frame's work; on a GPU the result is read back by `Pending.write`."""
+        _, _, number, rows, num_tokens, new, freed, deltas, *_ = frame.header.tolist()
+        if freed:
+            self._sampler.free(frame.freed_slot.numpy()[:freed])
+        for slot in new_slots(frame, new) if new else ():
+            self._sampler.add(slot)
+        self._rows.apply_deltas(frame, deltas)
+        if rows == 0:
+            return Pending(number, None, None, [])
+        step = self._rows.prepare(frame, number, rows, num_tokens)
+        hidden = self._model(step.tokens, step.positions, step.metadata, self._caches)
+        prompt = self._prompt_logprobs(step, hidden) if len(step.prompt_tokens) else []
+        return Pending(number, step, self._sample(step, hidden), prompt)
+
+    def _sample(self, step: Step, hidden: Tensor) -> Sampled | None:
+        if not len(step.sample_rows):
+            return None
+        if len(step.sample_rows) < len(hidden):
+            hidden = hidden[torch.from_numpy(step.sample_tokens).to(self._device)]
+        logits = self._model.logits(hidden)
+        sampled = self._sampler.sample(logits, step.sample_slots, step.sample_positions)
+        self._rows.last_token[torch.from_numpy(step.sample_slots).to(self._device)] = sampled.tokens
+        return sampled
+
+    def _prompt_logprobs(self, step: Step, hidden: Tensor) -> list[Logprobs]:
+        """In chunks, so that not all logits are there at once."""
+        index = torch.from_numpy(step.prompt_tokens).to(self._device)
+        targets = torch.from_numpy(step.prompt_targets).to(self._device)
+        chunk = max(1, _LOGIT_ELEMENTS // self._sampler.vocab_size)
+        return [
+            self._sampler.logprobs(self._model.logits(hidden[part]), target)
+            for part, target in zip(index.split(chunk), targets.split(chunk), strict=True)
+        ]
+
+    def _plan(self, shape: kv_cache.KVShape, model: ModelConfig) -> kv_cache.KVPlan:
+        config = self._config
+        asked = config.max_model_len or None
+        if config.num_gpu_blocks_override is not None:
+            length = model.max_position if asked in (None, -1) else asked
+            return kv_cache.plan_override(shape, config.num_gpu_blocks_override, length)
+        if config.kv_cache_memory_bytes is not None:
+            budget = kv_cache.Budget(config.kv_cache_memory_bytes, "as asked", exact=True)
+        elif self._device.type == "cpu":
+            budget = kv_cache.cpu_budget()
+        else:
+            budget = kv_cache.cuda_budget(
+                self._device, config.gpu_memory_utilization, self._peak_bytes(shape)
+            )
+        return kv_cache.plan(shape, budget, model.max_position, asked, config.max_num_seqs)
+
+    def _peak_bytes(self, shape: kv_cache.KVShape) -> int:
+        """Memory of weights and of the largest step, measured by running one on a GPU."""
+        config, device = self._config, self._device
+        torch.cuda.reset_peak_memory_stats(device)
+        caches = kv_cache.allocate(shape, 1, device)
+        tokens = torch.zeros(config.max_num_batched_tokens, dtype=torch.int64, device=device)
+        metadata = blank_prefill(config.max_num_batched_tokens, config.block_size, device)
+        hidden = self._model(tokens, tokens, metadata, caches)
+        logits = self._model.logits(hidden[: config.max_num_seqs])
+        torch.log_softmax(logits, dim=-1)
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_reserved(device)
+
+
+def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides replace keys; those inside an object replace keys inside that object."""
+    merged = dict(config)
+    for key, value in overrides.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _longest(asked: int | None, model_limit: int) -> int:
+    if asked is None or asked <= 0:
+        return model_limit
+    if asked > model_limit:
+        raise ValueError(
+            f"max_model_len = {asked} is more than the {model_limit} tokens that the model was made for; lower it, or "
+            "change max_position_embeddings and the rope parameters with hf_overrides"
+        )
+    return asked
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is cuda, but torch finds no usable CUDA device; choose device cpu")
+    return torch.device(name)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch.dtype:
+    """What was asked for. "auto" is the checkpoint's own type, bfloat16 where it has none or has float32 on a GPU, and
+    float32 on a CPU that cannot multiply the checkpoint's type fast.
+    """
+    if asked != "auto":
+        if asked not in _DTYPES:
+            raise ValueError(f"dtype {asked!r} is unknown; choose one of auto, {', '.join(_DTYPES)}")
+        return _DTYPES[asked]
+    own = _DTYPES.get(of_checkpoint or "", torch.float32)
+    if device.type == "cpu":
+        fast_bfloat16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001
+        return own if own == torch.bfloat16 and fast_bfloat16 else torch.float32
+    return torch.bfloat16 if own == torch.float32 else own
+
+
+def _in_words(progress: Callable[[str], None]) -> Callable[[str, int, int], None]:
+    """Turns byte counts into a line a tenth."""
+    told = -1
+
+    def report(what: str, done: int, total: int) -> None:
+        nonlocal told
+        tenth = 10 * done // max(total, 1)
+        if tenth != told:
+            told = tenth
+            progress(f"{what}: {10 * tenth} % of {total / (1 << 30):.2f} GiB")
+
+    return report

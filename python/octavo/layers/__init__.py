@@ -1,0 +1,24 @@
+"""Building blocks of models. A layer owns its weights, says which checkpoint tensors fill them, and calls one op."""
+
+from octavo.layers.attention import Attention
+from octavo.layers.backend import Backend
+from octavo.layers.embedding import Embedding, LMHead
+from octavo.layers.linear import Linear, MergedLinear
+from octavo.layers.norm import RMSNorm
+from octavo.layers.rotary import RopeConfig, RotaryEmbedding
+from octavo.layers.weights import checkpoint_slots, finish_loading, weight_bytes
+
+__all__ = [
+    "Attention",
+    "Backend",
+    "Embedding",
+    "LMHead",
+    "Linear",
+    "MergedLinear",
+    "RMSNorm",
+    "RopeConfig",
+    "RotaryEmbedding",
+    "checkpoint_slots",
+    "finish_loading",
+    "weight_bytes",
+]

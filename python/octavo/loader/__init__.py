@@ -1,0 +1,7 @@
+"""Reading models from disk: a checkpoint says what model it holds and yields tensors by Hugging Face names."""
+
+from octavo.loader.checkpoint import Checkpoint, CheckpointError, Progress, fill
+from octavo.loader.dummy import fill_dummy
+from octavo.loader.find import open_checkpoint
+
+__all__ = ["Checkpoint", "CheckpointError", "Progress", "fill", "fill_dummy", "open_checkpoint"]

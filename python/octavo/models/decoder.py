@@ -1,0 +1,184 @@
+"""The decoder that the Llama family shares: norm, attention, norm, gated MLP, with residuals.
+
+A family is a subclass of `CausalLM` that sets the facts below; see `llama.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import nn
+
+from octavo.layers import (
+    Attention,
+    Embedding,
+    Linear,
+    LMHead,
+    MergedLinear,
+    RMSNorm,
+    RotaryEmbedding,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from octavo.layers import Backend
+    from octavo.models.config import ModelConfig
+    from octavo.ops import AttentionMetadata
+
+
+class SelfAttention(nn.Module):
+    """Grouped-query attention with rotary positions."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        backend: Backend,
+        layer: int,
+        *,
+        qkv_bias: bool,
+        output_bias: bool,
+        qk_norm: bool,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.sizes = [
+            self.heads * self.head_dim,
+            self.kv_heads * self.head_dim,
+            self.kv_heads * self.head_dim,
+        ]
+        parts = dict(zip(("q_proj", "k_proj", "v_proj"), self.sizes, strict=True))
+        self.qkv = MergedLinear(backend, config.hidden_size, parts, bias=qkv_bias)
+        self.o_proj = Linear(backend, self.sizes[0], config.hidden_size, bias=output_bias)
+        self.q_norm = RMSNorm(backend, self.head_dim, config.norm_eps) if qk_norm else None
+        self.k_norm = RMSNorm(backend, self.head_dim, config.norm_eps) if qk_norm else None
+        self.attention = Attention(backend, self.head_dim**-0.5, window=config.windows[layer])
+
+    def forward(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        rotary: RotaryEmbedding,
+        kv_cache: Tensor,
+        metadata: AttentionMetadata,
+    ) -> Tensor:
+        """[tokens, hidden] -> [tokens, hidden]."""
+        q, k, v = self.qkv(x).split(self.sizes, dim=-1)
+        q = q.unflatten(-1, (self.heads, self.head_dim))
+        k = k.unflatten(-1, (self.kv_heads, self.head_dim))
+        v = v.unflatten(-1, (self.kv_heads, self.head_dim))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        rotary(positions, q, k)
+        return self.o_proj(self.attention(q, k, v, kv_cache, metadata).flatten(1))
+
+
+class GatedMLP(nn.Module):
+    """`down(silu(gate(x)) * up(x))`."""
+
+    def __init__(self, config: ModelConfig, backend: Backend) -> None:
+        super().__init__()
+        parts = {"gate_proj": config.intermediate_size, "up_proj": config.intermediate_size}
+        self.gate_up = MergedLinear(backend, config.hidden_size, parts, bias=config.mlp_bias)
+        self.down_proj = Linear(backend, config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self._activate = backend.ops.silu_and_mul
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[tokens, hidden] -> [tokens, hidden]."""
+        return self.down_proj(self._activate(self.gate_up(x)))
+
+
+class DecoderLayer(nn.Module):
+    """One layer. The residual travels beside the activations so that adding and normalising are one op."""
+
+    def __init__(self, config: ModelConfig, backend: Backend, self_attn: nn.Module) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(backend, config.hidden_size, config.norm_eps)
+        self.self_attn = self_attn
+        self.post_attention_layernorm = RMSNorm(backend, config.hidden_size, config.norm_eps)
+        self.mlp = GatedMLP(config, backend)
+
+    def forward(
+        self,
+        x: Tensor,
+        residual: Tensor | None,
+        positions: Tensor,
+        rotary: RotaryEmbedding,
+        kv_cache: Tensor,
+        metadata: AttentionMetadata,
+    ) -> tuple[Tensor, Tensor]:
+        """Returns (what the MLP adds, residual)."""
+        if residual is None:
+            x, residual = self.input_layernorm(x), x
+        else:
+            x, residual = self.input_layernorm.add(x, residual)
+        x = self.self_attn(x, positions, rotary, kv_cache, metadata)
+        x, residual = self.post_attention_layernorm.add(x, residual)
+        return self.mlp(x), residual
+
+
+class Decoder(nn.Module):
+    """Embeddings, layers and the last norm."""
+
+    def __init__(
+        self, config: ModelConfig, backend: Backend, max_model_len: int, layers: list[DecoderLayer]
+    ) -> None:
+        super().__init__()
+        self.embed_tokens = Embedding(backend, config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(layers)
+        self.norm = RMSNorm(backend, config.hidden_size, config.norm_eps)
+        self.rotary = RotaryEmbedding(backend, config.rope, max_model_len, config.max_position)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, metadata: AttentionMetadata, kv_caches: Sequence[Tensor]
+    ) -> Tensor:
+        """Int64 [tokens] ids and positions -> hidden states [tokens, hidden]."""
+        x, residual = self.embed_tokens(tokens), None
+        for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
+            x, residual = layer(x, residual, positions, self.rotary, kv_cache, metadata)
+        hidden, _ = self.norm.add(x, residual)
+        return hidden
+
+
+class CausalLM(nn.Module):
+    """A decoder with a language model head. Attribute names are those of Hugging Face checkpoints."""
+
+    qkv_bias: ClassVar[bool | None] = None
+    """Biases on the query, key and value projections; None: as config.json's `attention_bias` says."""
+    output_bias: ClassVar[bool | None] = None
+    """Bias on the attention's output projection; None: the same."""
+    qk_norm: ClassVar[bool] = False
+    """RMSNorm on each query and key head before rotation."""
+
+    def __init__(self, config: ModelConfig, backend: Backend, max_model_len: int) -> None:
+        super().__init__()
+        layers = [self.layer(config, backend, index) for index in range(config.num_layers)]
+        self.model = Decoder(config, backend, max_model_len, layers)
+        tied = self.model.embed_tokens if config.tie_embeddings else None
+        self.lm_head = LMHead(backend, config.vocab_size, config.hidden_size, tied)
+
+    def layer(self, config: ModelConfig, backend: Backend, index: int) -> DecoderLayer:
+        """Builds layer `index`; a family with another attention or MLP overrides this."""
+        attention = SelfAttention(
+            config,
+            backend,
+            index,
+            qkv_bias=config.attention_bias if self.qkv_bias is None else self.qkv_bias,
+            output_bias=config.attention_bias if self.output_bias is None else self.output_bias,
+            qk_norm=self.qk_norm,
+        )
+        return DecoderLayer(config, backend, attention)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, metadata: AttentionMetadata, kv_caches: Sequence[Tensor]
+    ) -> Tensor:
+        """Int64 [tokens] ids and positions -> hidden states [tokens, hidden]."""
+        hidden: Tensor = self.model(tokens, positions, metadata, kv_caches)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[rows, hidden] -> float32 [rows, vocab]."""
+        logits: Tensor = self.lm_head(hidden)
+        return logits
