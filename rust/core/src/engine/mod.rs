@@ -39,7 +39,7 @@ pub struct Engine {
     scheduler: Scheduler,
     /// Steps planned and not committed, oldest first.
     in_flight: VecDeque<Step>,
-    /// Steps to plan into, kept for their memory.
+    /// Steps to plan into: as many as the pipeline is deep, less those in flight.
     spare: Vec<Step>,
 }
 
@@ -52,7 +52,9 @@ impl Engine {
         limits.check()?;
         let layout = FrameLayout::new(&limits);
         let scheduler = Scheduler::new(&limits, layout.dims);
-        Ok(Self { limits, layout, scheduler, in_flight: VecDeque::new(), spare: Vec::new() })
+        let depth = limits.pipeline_depth as usize;
+        let spare = (0..depth).map(|_| Step::with_capacity(&layout.dims)).collect();
+        Ok(Self { limits, layout, scheduler, in_flight: VecDeque::with_capacity(depth), spare })
     }
 
     /// The limits it was made with.
@@ -92,10 +94,7 @@ impl Engine {
     /// Internal if the buffer is unfit; nothing changes then.
     pub fn plan(&mut self, frame: &mut [u8]) -> Result<Option<Plan>> {
         let mut columns = FrameMut::new(&self.layout, frame)?;
-        if self.in_flight.len() >= self.limits.pipeline_depth as usize {
-            return Ok(None);
-        }
-        let mut step = self.spare.pop().unwrap_or_default();
+        let Some(mut step) = self.spare.pop() else { return Ok(None) };
         if !self.scheduler.plan(&mut step) {
             self.spare.push(step);
             return Ok(None);

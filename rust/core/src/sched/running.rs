@@ -3,12 +3,17 @@
 use super::queue::Rank;
 
 /// Sorted by rank: the front runs whatever happens, the back is preempted first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Running {
     sequences: Vec<(Rank, usize)>,
 }
 
 impl Running {
+    /// Nothing runs; there is memory for as many as `slots`.
+    pub fn with_capacity(slots: usize) -> Self {
+        Self { sequences: Vec::with_capacity(slots) }
+    }
+
     /// Sequences that run.
     pub fn len(&self) -> usize {
         self.sequences.len()

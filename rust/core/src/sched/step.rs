@@ -1,5 +1,6 @@
 //! One planned step, and the record of it until its result is committed.
 
+use crate::frame::Dims;
 use crate::ids::{BlockId, Slot};
 
 /// One sequence's share of a step.
@@ -31,7 +32,7 @@ pub struct Delta {
 }
 
 /// What a step does, in the order in which workers apply it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Step {
     /// Counts from 1.
     pub number: u64,
@@ -48,6 +49,19 @@ pub struct Step {
 }
 
 impl Step {
+    /// An empty step with memory for the largest one, so that planning never
+    /// allocates.
+    pub fn with_capacity(dims: &Dims) -> Self {
+        Self {
+            number: 0,
+            freed: Vec::with_capacity(2 * dims.slots),
+            begun: Vec::with_capacity(dims.slots),
+            deltas: Vec::with_capacity(dims.deltas),
+            rows: Vec::with_capacity(dims.slots),
+            tokens: 0,
+        }
+    }
+
     /// Empties the step and keeps its memory.
     pub fn clear(&mut self) {
         self.freed.clear();

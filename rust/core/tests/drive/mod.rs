@@ -191,3 +191,44 @@ impl Driver {
         self.check();
     }
 }
+
+/// Tokens that differ by seed and position.
+pub fn prompt(len: u32, seed: u32) -> Vec<Token> {
+    (0..len).map(|i| (i * 7 + seed * 13 + i * i % 11) % 50).collect()
+}
+
+pub fn both_depths(limits: &EngineLimits) -> [EngineLimits; 2] {
+    [1, 2].map(|pipeline_depth| EngineLimits { pipeline_depth, ..limits.clone() })
+}
+
+/// Runs the requests together and compares each with its run alone.
+pub fn assert_as_alone(limits: &EngineLimits, requests: &[EngineRequest]) -> Driver {
+    let mut driver = Driver::new(limits.clone());
+    for request in requests {
+        driver.add(request.clone());
+    }
+    driver.run();
+    for request in requests {
+        driver.assert_as_alone(request);
+    }
+    driver
+}
+
+impl Driver {
+    /// Asserts that a finished request got what it would have got alone.
+    pub fn assert_as_alone(&self, request: &EngineRequest) {
+        let expected = self.worker.expected(request, self.engine.limits().context_len() as usize);
+        let received = &self.received[&request.id.0];
+        assert_eq!(received.tokens, expected, "request {}", request.id.0);
+        let last = expected[expected.len() - 1];
+        let may_stop = expected.len() > request.stop.min_tokens as usize;
+        let finish = if may_stop && request.stop.eos_token_ids.contains(&last) {
+            FinishReason::Eos
+        } else if may_stop && request.stop.stop_token_ids.contains(&last) {
+            FinishReason::StopToken(last)
+        } else {
+            FinishReason::Length
+        };
+        assert_eq!(received.finish, Some(finish), "request {}", request.id.0);
+    }
+}
