@@ -1,0 +1,11 @@
+//! `octavo-bench`: measures servers and the core.
+//!
+//! `load` drives any OpenAI-compatible server, `sim` runs the real core in
+//! virtual time against a model of a device, `micro` times the core's hot paths.
+
+pub mod distribution;
+pub mod error;
+pub mod load;
+pub mod output;
+
+pub use error::{Error, Result};

@@ -1,0 +1,32 @@
+//! The command line of `octavo-bench`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use octavo_bench::load;
+
+/// Measures servers of language models and Octavo's own core.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Load(Box<load::LoadArgs>),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Load(args) => load::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("octavo-bench: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
