@@ -46,90 +46,9 @@ pub struct ChatFields {
     pub return_prompt_text: Option<bool>,
 }
 
-/// One message of a conversation. Fields that are not named here (such as
-/// `name`, `tool_calls` or `tool_call_id`) go to the template as they are.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// `system`, `developer`, `user`, `assistant` or `tool`.
-    pub role: String,
-    /// Text or parts; may be absent on assistant messages.
-    pub content: Option<Content>,
-    /// Everything else.
-    pub rest: Map<String, Value>,
-}
-
-/// Written by hand because a flattened map would hide the path of an error.
-impl<'de> Deserialize<'de> for Message {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> serde::de::Visitor<'de> for Fields {
-            type Value = Message;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a message object")
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Message, A::Error> {
-                let (mut role, mut content, mut rest) = (None, None, Map::new());
-                while let Some(key) = map.next_key::<String>()? {
-                    match key.as_str() {
-                        "role" => role = Some(map.next_value()?),
-                        "content" => content = map.next_value()?,
-                        _ => {
-                            rest.insert(key, map.next_value()?);
-                        }
-                    }
-                }
-                let role = role.ok_or_else(|| serde::de::Error::missing_field("role"))?;
-                Ok(Message { role, content, rest })
-            }
-        }
-        deserializer.deserialize_map(Fields)
-    }
-}
-
-/// A message's content: a string or a list of parts.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Content {
-    /// Plain text.
-    Text(String),
-    /// Typed parts.
-    Parts(Vec<ContentPart>),
-}
-
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextOrParts;
-        impl<'de> serde::de::Visitor<'de> for TextOrParts {
-            type Value = Content;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a string or a list of content parts")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Content, E> {
-                Ok(Content::Text(text.to_owned()))
-            }
-            fn visit_string<E>(self, text: String) -> Result<Content, E> {
-                Ok(Content::Text(text))
-            }
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Content, A::Error> {
-                let mut parts = Vec::new();
-                while let Some(part) = seq.next_element()? {
-                    parts.push(part);
-                }
-                Ok(Content::Parts(parts))
-            }
-        }
-        deserializer.deserialize_any(TextOrParts)
-    }
-}
-
-/// One part of a message's content.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct ContentPart {
-    /// `text`, `image_url` and so on.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The text of a `text` part.
-    pub text: Option<String>,
-}
+/// One message of a conversation: `role`, `content` (a string or a list of
+/// parts) and what else the template may use, such as `tool_calls`.
+pub type Message = Map<String, Value>;
 
 /// A whole reply.
 #[derive(Clone, Debug, Serialize)]

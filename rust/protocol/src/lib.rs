@@ -19,8 +19,7 @@ pub mod tokenize;
 pub mod usage;
 
 pub use chat::{
-    ChatChoice, ChatChunk, ChatChunkChoice, ChatDelta, ChatFields, ChatMessage, ChatReply, Content,
-    ContentPart, Message,
+    ChatChoice, ChatChunk, ChatChunkChoice, ChatDelta, ChatFields, ChatMessage, ChatReply, Message,
 };
 pub use completion::{CompletionChoice, CompletionFields, CompletionReply, Prompt};
 pub use error::{ErrorBody, ErrorObject};

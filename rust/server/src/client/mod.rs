@@ -1,0 +1,238 @@
+//! The one asynchronous way to the engine, for every door.
+//!
+//! [`Client::generate`] checks options, tokenizes, fans choices out into engine
+//! requests and gives back an [`OutputStream`] of text. It knows nothing of HTTP.
+//! It must be called within a tokio runtime.
+
+mod choice;
+mod output;
+mod request;
+mod seed;
+mod validate;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use octavo_core::engine::check;
+use octavo_core::{EngineLimits, EngineRequest, Error, Result, Token};
+use octavo_text::{ChatTemplate, Tokenizer};
+use tokio::sync::Semaphore;
+
+pub use self::output::{Delta, Finish, FinishReason, OutputStream, PromptInfo, StopReason};
+pub use self::request::{ClientConfig, GenerateRequest, Prompt, SamplingDefaults, SamplingOptions, Side};
+
+use self::choice::Choice;
+use self::seed::Seeds;
+use self::validate::Resolved;
+use crate::engine::EngineHandle;
+
+/// Work on longer texts moves to a thread that may block, bytes.
+const INLINE_TEXT: usize = 8 * 1024;
+
+/// The way to one engine. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    engine: EngineHandle,
+    tokenizer: Arc<Tokenizer>,
+    chat_template: Option<Arc<ChatTemplate>>,
+    config: ClientConfig,
+    seeds: Seeds,
+    /// Bounds the threads that work on long texts at once.
+    computing: Semaphore,
+}
+
+impl Client {
+    /// A client of `engine`. Without `chat_template` there is no chat.
+    pub fn new(
+        engine: EngineHandle,
+        tokenizer: Arc<Tokenizer>,
+        chat_template: Option<Arc<ChatTemplate>>,
+        config: ClientConfig,
+    ) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let seeds = Seeds::new(config.seed);
+        let computing = Semaphore::new(threads);
+        Self(Arc::new(Inner { engine, tokenizer, chat_template, config, seeds, computing }))
+    }
+
+    /// The engine behind it.
+    pub fn engine(&self) -> &EngineHandle {
+        &self.0.engine
+    }
+
+    /// Its resolved options.
+    pub fn config(&self) -> &ClientConfig {
+        &self.0.config
+    }
+
+    /// The model's tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.0.tokenizer
+    }
+
+    /// The model's chat template, if it has one.
+    pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {
+        self.0.chat_template.as_ref()
+    }
+
+    /// Starts to continue `request`'s prompts.
+    ///
+    /// # Errors
+    /// Invalid, naming the field; overloaded at the queue limits; the engine's
+    /// failure.
+    pub async fn generate(&self, request: GenerateRequest) -> Result<OutputStream> {
+        let arrived = Instant::now();
+        let GenerateRequest { prompts, options } = request;
+        let engine = &self.0.engine;
+        let limits = engine.limits();
+        let resolved = validate::resolve(&options, &self.0.config, limits)?;
+        if prompts.is_empty() {
+            return Err(Error::invalid("prompt", "there is no prompt; send at least one"));
+        }
+        engine.check_room((prompts.len() as u32).saturating_mul(resolved.n))?;
+        let prompts = self.tokenize_all(prompts, &options).await?;
+
+        let mut requests = Vec::with_capacity(prompts.len() * resolved.n as usize);
+        let mut choices = Vec::with_capacity(requests.capacity());
+        for tokens in &prompts {
+            let seed = resolved.seed.unwrap_or_else(|| self.0.seeds.fresh());
+            for choice in 0..resolved.n {
+                let request = self.engine_request(tokens, &resolved, seed::of_choice(seed, choice));
+                if choice == 0 {
+                    check(limits, &request)?;
+                }
+                let index = choices.len() as u32;
+                choices.push(Choice::new(index, request.id, &options, request.stop.min_tokens));
+                requests.push(request);
+            }
+        }
+        let sink = engine.submit(requests, arrived)?;
+        engine.metrics().called(resolved.n);
+        let prompts = prompts.into_iter().map(PromptInfo::new).collect();
+        Ok(OutputStream::new(engine.clone(), Arc::clone(&self.0.tokenizer), sink, prompts, choices))
+    }
+
+    fn engine_request(&self, prompt: &Arc<[Token]>, resolved: &Resolved, seed: u64) -> EngineRequest {
+        let room = self.0.engine.limits().max_model_len.saturating_sub(prompt.len() as u32).max(1);
+        let mut stop = resolved.stop.clone();
+        stop.max_tokens = stop.max_tokens.min(room);
+        stop.min_tokens = stop.min_tokens.min(stop.max_tokens);
+        let mut sampling = resolved.sampling.clone();
+        sampling.seed = seed;
+        EngineRequest {
+            id: self.0.engine.next_id(),
+            prompt: Arc::clone(prompt),
+            sampling,
+            stop,
+            priority: resolved.priority,
+            cache_salt: resolved.cache_salt,
+        }
+    }
+
+    async fn tokenize_all(
+        &self,
+        prompts: Vec<Prompt>,
+        options: &SamplingOptions,
+    ) -> Result<Vec<Arc<[Token]>>> {
+        let limits = self.0.engine.limits();
+        let keep = truncation(options, limits)?;
+        // Of a text that will be cut all tokens are needed; else no more than fit.
+        let most = if keep.is_some() { usize::MAX } else { limits.max_model_len as usize - 1 };
+        let mut token_lists = Vec::with_capacity(prompts.len());
+        let mut texts = Vec::new();
+        for (index, prompt) in prompts.into_iter().enumerate() {
+            match prompt {
+                Prompt::Tokens(tokens) => token_lists.push(tokens),
+                Prompt::Text { text, add_special_tokens } => {
+                    token_lists.push(Vec::new());
+                    texts.push((index, text, add_special_tokens));
+                }
+            }
+        }
+        let indices: Vec<usize> = texts.iter().map(|(index, ..)| *index).collect();
+        let texts = texts.into_iter().map(|(_, text, special)| (text, special)).collect();
+        for (index, tokens) in indices.into_iter().zip(self.encode(texts, most).await?) {
+            token_lists[index] = tokens;
+        }
+        let cut = |tokens: Vec<Token>| match (keep, options.truncation_side) {
+            (Some(keep), Side::Left) => tokens[tokens.len().saturating_sub(keep)..].into(),
+            (Some(keep), Side::Right) => tokens[..tokens.len().min(keep)].into(),
+            (None, _) => tokens.into(),
+        };
+        Ok(token_lists.into_iter().map(cut).collect())
+    }
+
+    /// Tokens of `texts` (each with whether to add special tokens).
+    ///
+    /// # Errors
+    /// Invalid: a text has more than `max_tokens` tokens.
+    pub async fn encode(&self, texts: Vec<(String, bool)>, max_tokens: usize) -> Result<Vec<Vec<Token>>> {
+        let tokenizer = Arc::clone(&self.0.tokenizer);
+        let bytes = texts.iter().map(|(text, _)| text.len()).sum();
+        let encode = move || {
+            let encoded = texts.iter().map(|(text, special)| tokenizer.encode(text, *special, max_tokens));
+            encoded.collect::<octavo_text::Result<_>>().map_err(from_text)
+        };
+        self.compute(bytes, encode).await
+    }
+
+    /// Runs `work` on `bytes` bytes of text: here if they are few, else on a
+    /// thread that may block, a bounded number at once.
+    ///
+    /// # Errors
+    /// The work's own; internal if it panics.
+    pub async fn compute<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if bytes <= INLINE_TEXT {
+            return work();
+        }
+        // The semaphore is never closed.
+        let _permit = self.0.computing.acquire().await;
+        let task = tokio::task::spawn_blocking(work);
+        task.await.unwrap_or_else(|error| Err(Error::internal(format!("work on a text has failed: {error}"))))
+    }
+}
+
+impl PromptInfo {
+    fn new(token_ids: Arc<[Token]>) -> Self {
+        Self { token_ids, cached_tokens: None, logprobs: Vec::new() }
+    }
+}
+
+/// How many prompt tokens to keep, where a limit is asked for.
+fn truncation(options: &SamplingOptions, limits: &EngineLimits) -> Result<Option<usize>> {
+    let most = i64::from(limits.max_model_len) - 1;
+    match options.truncate_prompt_tokens {
+        None => Ok(None),
+        Some(-1) => Ok(Some(most as usize)),
+        Some(keep) if (1..=most).contains(&keep) => Ok(Some(keep as usize)),
+        Some(keep) => Err(Error::invalid(
+            "truncate_prompt_tokens",
+            format!("truncate_prompt_tokens is {keep}; it must be from 1 to {most}, or -1 for {most}"),
+        )),
+    }
+}
+
+/// An error of the text crate in the core's terms.
+pub(crate) fn from_text(error: octavo_text::Error) -> Error {
+    use octavo_text::Error as Text;
+    match error {
+        Text::Invalid { param, message } => Error::invalid(param, message),
+        Text::TooLong { tokens, max_tokens } => Error::invalid(
+            "input_tokens",
+            format!(
+                "the prompt has at least {tokens} tokens, and with at least one output token it exceeds the model's \
+                 context of {} tokens; shorten it to at most {max_tokens}",
+                max_tokens + 1
+            ),
+        ),
+        Text::Refused(_) | Text::Template(_) => Error::invalid("messages", error.to_string()),
+        Text::NotFound { .. } | Text::Model { .. } | Text::Internal(_) => Error::internal(error.to_string()),
+    }
+}

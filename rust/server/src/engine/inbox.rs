@@ -1,0 +1,193 @@
+//! What doors leave for the step loop: new requests and aborts, under limits.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use octavo_core::{EngineRequest, Error, RequestId, Result};
+use parking_lot::{Condvar, Mutex};
+
+use super::sink::Sink;
+
+/// One engine request and where its events go.
+#[derive(Debug)]
+pub(super) struct Submission {
+    pub request: EngineRequest,
+    pub sink: Arc<Sink>,
+    /// Which of the sink's choices it is.
+    pub choice: u32,
+    /// When the door got it.
+    pub arrived: Instant,
+}
+
+/// Why a door ends a request early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortCause {
+    /// Its reader has gone.
+    Cancelled,
+    /// A stop string is in its text.
+    StopString,
+}
+
+/// How much may be in flight at once.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    /// Most unfinished sequences.
+    pub max_requests: u32,
+    /// Most prompt tokens of sequences that have not sampled yet; `None` is no limit.
+    pub max_prompt_tokens: Option<u64>,
+}
+
+/// What is in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Unfinished sequences.
+    pub requests: u32,
+    /// Prompt tokens of those that have not sampled yet.
+    pub prompt_tokens: u64,
+}
+
+#[derive(Debug, Default)]
+enum Condition {
+    #[default]
+    Running,
+    Stopped,
+    Failed(Error),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    submitted: Vec<Submission>,
+    aborted: Vec<(RequestId, AbortCause)>,
+    in_flight: InFlight,
+    condition: Condition,
+}
+
+/// A bounded mailbox: doors never take the core's lock.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    limits: QueueLimits,
+    state: Mutex<State>,
+    mail: Condvar,
+}
+
+impl Inbox {
+    pub fn new(limits: QueueLimits) -> Self {
+        Self { limits, state: Mutex::default(), mail: Condvar::new() }
+    }
+
+    /// Puts all of `group` in, or none.
+    pub fn submit(&self, group: Vec<Submission>) -> Result<()> {
+        let added = InFlight {
+            requests: group.len() as u32,
+            prompt_tokens: group.iter().map(|submission| submission.request.prompt.len() as u64).sum(),
+        };
+        let mut state = self.state.lock();
+        self.admit(&state, added)?;
+        state.in_flight.requests += added.requests;
+        state.in_flight.prompt_tokens += added.prompt_tokens;
+        state.submitted.extend(group);
+        drop(state);
+        self.mail.notify_one();
+        Ok(())
+    }
+
+    /// Says early what [`Self::submit`] would: is there room for `requests` more?
+    pub fn check_room(&self, requests: u32) -> Result<()> {
+        self.admit(&self.state.lock(), InFlight { requests, prompt_tokens: 0 })
+    }
+
+    fn admit(&self, state: &State, added: InFlight) -> Result<()> {
+        match &state.condition {
+            Condition::Running => {}
+            Condition::Stopped => {
+                return Err(Error::overloaded("the server is shutting down; retry elsewhere"));
+            }
+            Condition::Failed(error) => return Err(error.clone()),
+        }
+        let (now, most) = (state.in_flight, self.limits);
+        if now.requests.saturating_add(added.requests) > most.max_requests {
+            return Err(Error::overloaded(format!(
+                "{} sequences are in flight and this call adds {}; the limit is {} (--max-num-queued-reqs): retry \
+                 later or elsewhere",
+                now.requests, added.requests, most.max_requests
+            )));
+        }
+        match most.max_prompt_tokens {
+            Some(limit) if now.prompt_tokens + added.prompt_tokens > limit => {
+                Err(Error::overloaded(format!(
+                    "{} prompt tokens wait and this call adds {}; the limit is {limit} (--max-num-queued-tokens): retry \
+                 later or elsewhere",
+                    now.prompt_tokens, added.prompt_tokens
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for the end of `requests`; unknown ones are ignored later.
+    pub fn abort(&self, requests: impl IntoIterator<Item = RequestId>, cause: AbortCause) {
+        self.state.lock().aborted.extend(requests.into_iter().map(|request| (request, cause)));
+        self.mail.notify_one();
+    }
+
+    /// Swaps what has come into the two lists, which must be empty. False when
+    /// the engine has stopped or failed.
+    pub fn take(&self, submitted: &mut Vec<Submission>, aborted: &mut Vec<(RequestId, AbortCause)>) -> bool {
+        let mut state = self.state.lock();
+        std::mem::swap(&mut state.submitted, submitted);
+        std::mem::swap(&mut state.aborted, aborted);
+        matches!(state.condition, Condition::Running)
+    }
+
+    /// Waits for mail, at most until `deadline`; false when none came.
+    pub fn wait(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.submitted.is_empty()
+            && state.aborted.is_empty()
+            && matches!(state.condition, Condition::Running)
+        {
+            if self.mail.wait_until(&mut state, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes what has ended off the counts.
+    pub fn settle(&self, ended: InFlight) {
+        if ended != InFlight::default() {
+            let mut state = self.state.lock();
+            state.in_flight.requests -= ended.requests;
+            state.in_flight.prompt_tokens -= ended.prompt_tokens;
+        }
+    }
+
+    /// Refuses submissions from now on: as stopped, or with `error`. The first
+    /// reason stays.
+    pub fn close(&self, error: Option<Error>) {
+        let mut state = self.state.lock();
+        if matches!(state.condition, Condition::Running) {
+            state.condition = error.map_or(Condition::Stopped, Condition::Failed);
+        }
+        drop(state);
+        self.mail.notify_all();
+    }
+
+    pub fn in_flight(&self) -> InFlight {
+        self.state.lock().in_flight
+    }
+
+    /// Why the engine has failed, if it has.
+    pub fn failure(&self) -> Option<Error> {
+        match &self.state.lock().condition {
+            Condition::Failed(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// The deadline `timeout` from now, or a day when that overflows.
+pub(super) fn deadline(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400))
+}

@@ -1,0 +1,249 @@
+//! The shared handle between the step loop and the doors.
+//!
+//! One thread runs the loop: [`EngineHandle::plan`], compute,
+//! [`EngineHandle::commit`]. Doors submit requests and aborts to an inbox that
+//! has a lock of its own, and read their events from sinks, so that no door
+//! ever waits for a step to be planned, nor the loop for a door.
+
+mod dispatch;
+mod inbox;
+mod sink;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use octavo_core::{Engine, EngineLimits, EngineRequest, Error, Kind, Plan, RequestId, Result, Stats};
+use parking_lot::Mutex;
+
+pub use self::inbox::{AbortCause, InFlight, QueueLimits};
+pub use self::sink::Sink;
+
+use self::dispatch::Dispatcher;
+use self::inbox::{Inbox, Submission};
+use crate::metrics::Metrics;
+
+/// What the step loop does next.
+#[derive(Debug)]
+pub enum Planned {
+    /// The frame holds a step to compute.
+    Step(Plan),
+    /// No step for now. If steps are in flight, commit one; else ask again.
+    Idle,
+    /// The engine has stopped or failed: leave the loop.
+    Stopped,
+}
+
+/// The engine core with its inbox and sinks. Clones share one engine.
+#[derive(Clone, Debug)]
+pub struct EngineHandle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limits: EngineLimits,
+    inbox: Inbox,
+    core: Mutex<Core>,
+    next_id: AtomicU64,
+    metrics: Arc<Metrics>,
+}
+
+/// What only the loop touches, under one lock.
+#[derive(Debug)]
+struct Core {
+    engine: Engine,
+    dispatcher: Dispatcher,
+    /// Kept between steps for their memory.
+    submitted: Vec<Submission>,
+    aborted: Vec<(RequestId, AbortCause)>,
+}
+
+impl EngineHandle {
+    /// An engine with nothing in it.
+    ///
+    /// # Errors
+    /// Invalid limits.
+    pub fn new(limits: EngineLimits, queue: QueueLimits, metrics: Arc<Metrics>) -> Result<Self> {
+        let engine = Engine::new(limits.clone())?;
+        let core = Core {
+            engine,
+            dispatcher: Dispatcher::new(&metrics),
+            submitted: Vec::new(),
+            aborted: Vec::new(),
+        };
+        Ok(Self(Arc::new(Shared {
+            limits,
+            inbox: Inbox::new(queue),
+            core: Mutex::new(core),
+            next_id: AtomicU64::new(0),
+            metrics,
+        })))
+    }
+
+    /// The numbers that bound the engine.
+    pub fn limits(&self) -> &EngineLimits {
+        &self.0.limits
+    }
+
+    /// Counters and histograms, brought up to date when they are read.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.0.metrics
+    }
+
+    /// Loop: takes in what doors have left and plans the next step into
+    /// `frame`, waiting up to `timeout` when there is nothing to do.
+    ///
+    /// # Errors
+    /// Internal: a bug in the core, or a frame of the wrong size. Call
+    /// [`Self::fail`] then.
+    pub fn plan(&self, frame: &mut [u8], timeout: Duration) -> Result<Planned> {
+        let deadline = inbox::deadline(timeout);
+        loop {
+            let mut core = self.0.core.lock();
+            if !core.take_mail(&self.0.inbox) {
+                return Ok(Planned::Stopped);
+            }
+            let plan = core.engine.plan(frame)?;
+            if let Some(plan) = &plan {
+                core.dispatcher.planned(plan);
+            }
+            let idle = core.engine.in_flight() == 0;
+            self.finish(core);
+            match plan {
+                Some(plan) => return Ok(Planned::Step(plan)),
+                None if idle && self.0.inbox.wait(deadline) => {}
+                None => return Ok(Planned::Idle),
+            }
+        }
+    }
+
+    /// Loop: takes in the result of the oldest step in flight and hands its
+    /// events to the doors.
+    ///
+    /// # Errors
+    /// Internal: the result does not fit the step. Call [`Self::fail`] then.
+    pub fn commit(&self, result: &[u8]) -> Result<()> {
+        let mut core = self.0.core.lock();
+        let Core { engine, dispatcher, .. } = &mut *core;
+        engine.commit(result, dispatcher.events())?;
+        dispatcher.dispatch(Instant::now());
+        self.finish(core);
+        Ok(())
+    }
+
+    /// Loop: the workers have started again with empty KV memory; requests are
+    /// computed again from their tokens. Steps in flight are forgotten.
+    pub fn recover(&self) {
+        self.0.core.lock().engine.recover();
+    }
+
+    /// Ends all requests as aborted and makes the loop leave. Submissions are
+    /// refused from now on.
+    pub fn stop(&self) {
+        self.0.inbox.close(None);
+        let mut core = self.0.core.lock();
+        core.take_mail(&self.0.inbox);
+        core.dispatcher.abort_all();
+        self.finish(core);
+    }
+
+    /// Ends all requests with `message` and makes the loop leave: the engine
+    /// cannot go on. `/health` says so from now on.
+    pub fn fail(&self, message: &str) {
+        let error = Error::internal(format!("the engine has failed: {message}"));
+        self.0.inbox.close(Some(error.clone()));
+        let mut core = self.0.core.lock();
+        core.take_mail(&self.0.inbox);
+        core.dispatcher.fail_all(&error);
+        self.finish(core);
+    }
+
+    /// Why the engine has failed, if it has.
+    pub fn failure(&self) -> Option<Error> {
+        self.0.inbox.failure()
+    }
+
+    /// Unfinished sequences and waiting prompt tokens.
+    pub fn in_flight(&self) -> InFlight {
+        self.0.inbox.in_flight()
+    }
+
+    /// The core's state now.
+    pub fn stats(&self) -> Stats {
+        self.0.core.lock().engine.stats()
+    }
+
+    /// Empties the prefix cache; false when requests still hold some of it.
+    pub fn reset_prefix_cache(&self) -> bool {
+        self.0.core.lock().engine.reset_prefix_cache()
+    }
+
+    /// Door: an id for one request.
+    pub(crate) fn next_id(&self) -> RequestId {
+        RequestId(self.0.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Door: submits `requests` as choices 0, 1, ... of one call, all or none,
+    /// and says where their events come.
+    ///
+    /// # Errors
+    /// Overloaded at the queue limits or while stopping; the engine's failure.
+    pub(crate) fn submit(&self, requests: Vec<EngineRequest>, arrived: Instant) -> Result<Arc<Sink>> {
+        let sink = Arc::new(Sink::default());
+        let group = requests.into_iter().zip(0..).map(|(request, choice)| Submission {
+            request,
+            sink: Arc::clone(&sink),
+            choice,
+            arrived,
+        });
+        self.count_refusal(self.0.inbox.submit(group.collect()))?;
+        Ok(sink)
+    }
+
+    /// Door: says before a call's work begins whether [`Self::submit`] would
+    /// refuse `requests` more.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub(crate) fn check_room(&self, requests: u32) -> Result<()> {
+        self.count_refusal(self.0.inbox.check_room(requests))
+    }
+
+    fn count_refusal(&self, outcome: Result<()>) -> Result<()> {
+        outcome.inspect_err(|error| {
+            if error.kind() == Kind::Overloaded {
+                self.0.metrics.admission_rejected();
+            }
+        })
+    }
+
+    /// Door: ends requests whose further events nobody will read.
+    pub(crate) fn abort(&self, requests: impl IntoIterator<Item = RequestId>, cause: AbortCause) {
+        self.0.inbox.abort(requests, cause);
+    }
+
+    /// Lets go of the core, settles the counts and wakes the readers.
+    fn finish(&self, mut core: parking_lot::MutexGuard<'_, Core>) {
+        let (ended, wakers) = core.dispatcher.take_outcome();
+        drop(core);
+        self.0.inbox.settle(ended);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Core {
+    /// Moves mail from the inbox into the engine; false when it has stopped.
+    fn take_mail(&mut self, inbox: &Inbox) -> bool {
+        let running = inbox.take(&mut self.submitted, &mut self.aborted);
+        let now = Instant::now();
+        for submission in self.submitted.drain(..) {
+            self.dispatcher.add(&mut self.engine, submission, now);
+        }
+        for (request, cause) in self.aborted.drain(..) {
+            self.dispatcher.aborting(request, cause);
+            self.engine.abort(request, self.dispatcher.events());
+        }
+        self.dispatcher.dispatch(now);
+        running
+    }
+}

@@ -1,0 +1,32 @@
+//! One file or folder a route: validate, convert, answer.
+
+pub mod chat;
+pub mod completions;
+mod conversation;
+mod convert;
+pub mod health;
+pub mod load;
+mod logprobs;
+pub mod metrics;
+pub mod models;
+pub mod reset_prefix_cache;
+pub mod tokenize;
+mod usage;
+pub mod version;
+
+use crate::client::{Finish, FinishReason};
+use crate::http::error::{ApiError, ApiResult};
+
+/// Passes every way to end but the device's failure.
+///
+/// # Errors
+/// 500 for a sequence that could not be computed.
+fn finished(finish: &Finish) -> ApiResult<()> {
+    match finish.reason {
+        FinishReason::Error => Err(ApiError::internal(
+            "the model gave values that are not finite and the request was ended; a lower-precision dtype may overflow: \
+             try --dtype bfloat16 or float32",
+        )),
+        FinishReason::Stop | FinishReason::Length | FinishReason::Abort => Ok(()),
+    }
+}
