@@ -136,6 +136,11 @@ impl OutputStream {
         &self.prompts
     }
 
+    /// The prompt that choice `index` continues.
+    pub fn prompt_of(&self, index: u32) -> &PromptInfo {
+        &self.prompts[index as usize / self.n()]
+    }
+
     /// Choices of all prompts together.
     pub fn num_choices(&self) -> usize {
         self.choices.len()
@@ -217,7 +222,9 @@ impl OutputStream {
         }
         touched.sort_unstable();
         touched.dedup();
-        touched.into_iter().for_each(|index| self.make_ready(index));
+        for index in touched {
+            self.make_ready(index);
+        }
     }
 
     fn take_in(&mut self, index: usize, kind: EventKind) {

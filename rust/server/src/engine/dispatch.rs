@@ -85,12 +85,12 @@ impl Dispatcher {
         let Some(open) = self.open.get_mut(&request) else { return };
         let finish = match &kind {
             EventKind::Started { cached_tokens } => {
-                open.progress.started(&mut self.recorder, *cached_tokens, now);
+                open.progress.started(&self.recorder, *cached_tokens, now);
                 None
             }
             EventKind::PromptLogprobs { .. } => None,
             EventKind::Token { finish, .. } => {
-                if open.progress.token(&mut self.recorder, now) {
+                if open.progress.token(&self.recorder, now) {
                     self.ended.prompt_tokens += u64::from(open.progress.prompt_tokens());
                 }
                 *finish
@@ -117,7 +117,7 @@ impl Dispatcher {
         if !open.progress.has_sampled() {
             self.ended.prompt_tokens += u64::from(open.progress.prompt_tokens());
         }
-        open.progress.finished(&mut self.recorder, reason, now);
+        open.progress.finished(&self.recorder, reason, now);
         self.wakers.extend(tell(&open));
     }
 

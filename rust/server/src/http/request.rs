@@ -70,15 +70,15 @@ impl JsonBody {
 }
 
 fn misfit(path: &Path, error: &serde_json::Error) -> ApiError {
-    let mut dotted = String::from("body");
+    let mut dotted = vec!["body".to_owned()];
     for segment in path {
         match segment {
-            Segment::Seq { index } => dotted.push_str(&format!(".{index}")),
-            Segment::Map { key } | Segment::Enum { variant: key } => dotted.push_str(&format!(".{key}")),
+            Segment::Seq { index } => dotted.push(index.to_string()),
+            Segment::Map { key } | Segment::Enum { variant: key } => dotted.push(key.clone()),
             Segment::Unknown => {}
         }
     }
-    misfit_at(dotted, error)
+    misfit_at(dotted.join("."), error)
 }
 
 fn misfit_at(path: String, error: &serde_json::Error) -> ApiError {
@@ -101,5 +101,6 @@ fn announced_length(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn is_length_limit(error: &axum::Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
+    std::error::Error::source(error)
+        .is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>)
 }

@@ -84,8 +84,8 @@ impl Maker<'_> {
     }
 
     fn register<M: Collector + Clone + 'static>(&self, metric: prometheus::Result<M>) -> Result<M> {
-        let metric = metric.map_err(internal)?;
-        self.registry.register(Box::new(metric.clone())).map_err(internal)?;
+        let metric = metric.map_err(|error| internal(&error))?;
+        self.registry.register(Box::new(metric.clone())).map_err(|error| internal(&error))?;
         Ok(metric)
     }
 
@@ -107,7 +107,7 @@ impl Maker<'_> {
     }
 }
 
-fn internal(error: prometheus::Error) -> Error {
+fn internal(error: &prometheus::Error) -> Error {
     Error::internal(format!("a metric could not be made: {error}"))
 }
 
@@ -163,7 +163,7 @@ impl Metrics {
     /// # Errors
     /// Internal: the encoder failed.
     pub fn encode(&self) -> Result<String> {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).map_err(internal)
+        TextEncoder::new().encode_to_string(&self.registry.gather()).map_err(|error| internal(&error))
     }
 }
 

@@ -43,10 +43,9 @@ pub async fn name(State(state): State<AppState>, mut request: Request, next: Nex
     };
     request.extensions_mut().insert(name.clone());
     let mut response = next.run(request).await;
-    if state.config.enable_request_id_headers || response.status().is_server_error() {
-        if let Ok(value) = HeaderValue::from_str(&name.id) {
-            response.headers_mut().insert(HEADER, value);
-        }
+    let wanted = state.config.enable_request_id_headers || response.status().is_server_error();
+    if wanted && let Ok(value) = HeaderValue::from_str(&name.id) {
+        response.headers_mut().insert(HEADER, value);
     }
     response
 }

@@ -57,7 +57,7 @@ impl TokenNames {
             let top = top.into_iter().map(|(token, logprob)| (self.name(tokenizer, token), finite(logprob)));
             columns.top_logprobs.push(Some(TopMap(top.collect())));
             columns.token_logprobs.push(Some(finite(entry.logprob)));
-            self.place(name, offset, columns);
+            place(name, offset, columns);
         }
     }
 
@@ -73,15 +73,16 @@ impl TokenNames {
         let Some(first) = tokens.first() else { return };
         columns.top_logprobs.push(None);
         columns.token_logprobs.push(None);
-        self.place(self.name(tokenizer, *first), offset, columns);
+        place(self.name(tokenizer, *first), offset, columns);
         self.completion(tokenizer, entries, offset, columns);
     }
+}
 
-    fn place(self, name: String, offset: &mut usize, columns: &mut CompletionLogprobs) {
-        columns.text_offset.push(*offset);
-        *offset += name.chars().count();
-        columns.tokens.push(name);
-    }
+/// Adds a token's name and where it starts.
+fn place(name: String, offset: &mut usize, columns: &mut CompletionLogprobs) {
+    columns.text_offset.push(*offset);
+    *offset += name.chars().count();
+    columns.tokens.push(name);
 }
 
 /// `prompt_logprobs` of a reply: null for the first token, then by token id.

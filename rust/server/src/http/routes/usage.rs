@@ -32,7 +32,7 @@ impl UsagePlan {
     }
 
     /// The counts so far, with `completion_tokens` given out.
-    pub fn count(&self, output: &OutputStream, completion_tokens: u32) -> Usage {
+    pub fn count(self, output: &OutputStream, completion_tokens: u32) -> Usage {
         let prompt_tokens = output.prompt_tokens();
         let details = PromptTokensDetails { cached_tokens: output.cached_tokens() };
         Usage {

@@ -71,7 +71,7 @@ impl Collected {
         if let Some(prompt) = call.echo_text(output, index) {
             self.text.insert_str(0, &prompt);
         }
-        let prompt = call.prompt(output, index);
+        let prompt = output.prompt_of(index);
         CompletionChoice {
             index,
             text: &self.text,
@@ -88,16 +88,11 @@ impl Collected {
 }
 
 impl Call {
-    /// The prompt of choice `index`.
-    pub fn prompt<'a>(&self, output: &'a OutputStream, index: u32) -> &'a crate::client::PromptInfo {
-        &output.prompts()[index as usize / output.n()]
-    }
-
     /// The prompt's text, where it is echoed.
     pub fn echo_text(&self, output: &OutputStream, index: u32) -> Option<String> {
         let texts = self.echo.as_ref()?;
         let text = &texts[index as usize / output.n()];
-        let decode = || output.tokenizer().decode(&self.prompt(output, index).token_ids, false);
+        let decode = || output.tokenizer().decode(&output.prompt_of(index).token_ids, false);
         Some(text.clone().unwrap_or_else(decode))
     }
 
@@ -106,7 +101,7 @@ impl Call {
     pub fn first_columns(&self, output: &OutputStream, index: u32, offset: &mut usize) -> CompletionLogprobs {
         let mut columns = CompletionLogprobs::default();
         if self.echo.is_some() {
-            let prompt = self.prompt(output, index);
+            let prompt = output.prompt_of(index);
             let tokenizer = output.tokenizer();
             self.names.completion_prompt(
                 tokenizer,

@@ -60,8 +60,7 @@ impl ChunkWriter for Writer {
             stop_reason: finish.and_then(|finish| finish.stop_reason.as_ref()),
             token_ids: call.token_ids.then_some(&delta.token_ids),
             prompt_logprobs: None,
-            prompt_token_ids: (call.token_ids && is_first)
-                .then(|| &*call.prompt(output, delta.index).token_ids),
+            prompt_token_ids: (call.token_ids && is_first).then(|| &*output.prompt_of(delta.index).token_ids),
         };
         events.push(&CompletionReply {
             id: &call.id,
