@@ -10,6 +10,8 @@ mod evict;
 mod hash;
 mod index;
 pub mod manager;
+#[cfg(test)]
+mod oracle;
 mod pool;
 mod radix;
 

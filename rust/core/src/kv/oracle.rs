@@ -1,0 +1,324 @@
+//! The manager against an oracle that stores whole paths in an ordered map and
+//! looks through all of them for everything.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use proptest::prelude::*;
+
+use super::check::check;
+use super::manager::{KvManager, Lease};
+use crate::ids::{BlockId, Token};
+
+/// Salt and tokens from the start of the sequence to the end of the block.
+type Path = (u64, Vec<Token>);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    block: u64,
+    step: u64,
+    released: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Holder {
+    salt: u64,
+    tokens: Vec<Token>,
+    blocks: Vec<u64>,
+    cached: usize,
+    sealed: bool,
+}
+
+/// Blocks have names that are never reused, so a stale one is told apart.
+#[derive(Debug)]
+struct Oracle {
+    block_size: usize,
+    total: usize,
+    tree: BTreeMap<Path, Entry>,
+    holders: BTreeMap<usize, Holder>,
+    settling: Vec<u64>,
+    names: u64,
+    clock: u64,
+}
+
+impl Oracle {
+    fn path(&self, holder: &Holder, blocks: usize) -> Path {
+        (holder.salt, holder.tokens[..blocks * self.block_size].to_vec())
+    }
+
+    fn held(&self) -> BTreeSet<u64> {
+        let blocks = self.holders.values().flat_map(|holder| holder.blocks.iter().copied());
+        blocks.chain(self.settling.iter().copied()).collect()
+    }
+
+    fn cached(&self) -> usize {
+        let held = self.held();
+        self.tree.values().filter(|entry| !held.contains(&entry.block)).count()
+    }
+
+    fn available(&self) -> usize {
+        self.total - self.held().len()
+    }
+
+    /// Names of the leading blocks that `step` can read, and whether the next
+    /// one is being computed.
+    fn lookup(&self, holder: &Holder, step: u64) -> (Vec<u64>, bool) {
+        let mut found = Vec::new();
+        for blocks in 1..=(holder.tokens.len() - 1) / self.block_size {
+            match self.tree.get(&self.path(holder, blocks)) {
+                None => break,
+                Some(entry) if entry.step == step => return (found, true),
+                Some(entry) => found.push(entry.block),
+            }
+        }
+        (found, false)
+    }
+
+    fn take(&mut self) -> u64 {
+        if self.held().len() + self.cached() == self.total {
+            let held = self.held();
+            let is_leaf = |path: &Path| {
+                !self.tree.keys().any(|other| {
+                    other.0 == path.0 && other.1.len() > path.1.len() && other.1.starts_with(&path.1)
+                })
+            };
+            let evictable =
+                self.tree.iter().filter(|(path, entry)| !held.contains(&entry.block) && is_leaf(path));
+            let oldest = evictable.min_by_key(|(_, entry)| entry.released).map(|(path, _)| path.clone());
+            self.tree.remove(&oldest.unwrap());
+        }
+        self.names += 1;
+        self.names
+    }
+
+    fn grow(&mut self, id: usize, blocks: usize) -> bool {
+        let missing = blocks.saturating_sub(self.holders[&id].blocks.len());
+        if missing > self.available() {
+            return false;
+        }
+        for _ in 0..missing {
+            let block = self.take();
+            self.holders.get_mut(&id).unwrap().blocks.push(block);
+        }
+        true
+    }
+
+    fn cache_full(&mut self, id: usize, computed: usize, step: u64) {
+        let mut holder = self.holders[&id].clone();
+        while !holder.sealed && (holder.cached + 1) * self.block_size <= computed {
+            let at = holder.cached;
+            let in_tree = |blocks: usize| self.tree.get(&self.path(&holder, blocks));
+            if at > 0 && in_tree(at).is_none_or(|entry| entry.block != holder.blocks[at - 1]) {
+                holder.sealed = true;
+                break;
+            }
+            if let Some(twin) = in_tree(at + 1).map(|entry| entry.block) {
+                self.settling.push(std::mem::replace(&mut holder.blocks[at], twin));
+            } else {
+                let entry = Entry { block: holder.blocks[at], step, released: 0 };
+                self.tree.insert(self.path(&holder, at + 1), entry);
+            }
+            holder.cached += 1;
+        }
+        self.holders.insert(id, holder);
+    }
+
+    fn release(&mut self, id: usize) {
+        let mut holder = self.holders.remove(&id).unwrap();
+        while let Some(block) = holder.blocks.pop() {
+            self.clock += 1;
+            if !self.held().contains(&block)
+                && let Some(entry) = self.tree.values_mut().find(|entry| entry.block == block)
+            {
+                entry.released = self.clock;
+            }
+        }
+    }
+
+    fn forget(&mut self, id: usize) {
+        for block in &self.holders[&id].blocks {
+            let path =
+                self.tree.iter().find(|(_, entry)| entry.block == *block).map(|(path, _)| path.clone());
+            if let Some(path) = path {
+                self.tree.retain(|other, _| other.0 != path.0 || !other.1.starts_with(&path.1));
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Start { salt: u64, tokens: Vec<Token> },
+    Extend { which: usize, tokens: Vec<Token> },
+    Cache { which: usize, share: f64 },
+    Release { which: usize },
+    Forget { which: usize },
+    ForgetAll,
+    NextStep,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let tokens = |most| prop::collection::vec(0..2u32, 1..most);
+    let which = 0..usize::MAX;
+    prop_oneof![
+        6 => (0..2u64, tokens(16)).prop_map(|(salt, tokens)| Op::Start { salt, tokens }),
+        4 => (which.clone(), tokens(6)).prop_map(|(which, tokens)| Op::Extend { which, tokens }),
+        8 => (which.clone(), 0.0..1.0f64).prop_map(|(which, share)| Op::Cache { which, share: share * 1.5 }),
+        5 => which.clone().prop_map(|which| Op::Release { which }),
+        1 => which.prop_map(|which| Op::Forget { which }),
+        1 => Just(Op::ForgetAll),
+        6 => Just(Op::NextStep),
+    ]
+}
+
+/// Both, and which real block each of the oracle's names stands for.
+struct Pair {
+    kv: KvManager,
+    leases: BTreeMap<usize, Lease>,
+    oracle: Oracle,
+    real: HashMap<u64, BlockId>,
+    step: u64,
+    started: usize,
+}
+
+impl Pair {
+    fn pick(&self, which: usize) -> Option<usize> {
+        let count = self.leases.len();
+        (count > 0).then(|| *self.leases.keys().nth(which % count).unwrap())
+    }
+
+    fn start(&mut self, salt: u64, tokens: &[Token]) {
+        let id = self.started;
+        self.started += 1;
+        let mut lease = Lease::new(salt);
+        let mut holder = Holder { salt, tokens: tokens.to_vec(), ..Holder::default() };
+        let found = self.kv.match_prefix(&lease, tokens, self.step);
+        let (expected, continues) = self.oracle.lookup(&holder, self.step);
+        assert_eq!((found.blocks, found.continues), (expected.len(), continues));
+        let held = self.oracle.held();
+        assert_eq!(found.unleased, expected.iter().filter(|block| !held.contains(block)).count());
+        self.kv.lease_match(&mut lease);
+        holder.cached = expected.len();
+        holder.blocks = expected;
+        self.oracle.holders.insert(id, holder);
+        self.leases.insert(id, lease);
+        self.grow(id);
+    }
+
+    fn grow(&mut self, id: usize) {
+        let blocks = self.kv.blocks_for(self.oracle.holders[&id].tokens.len());
+        let lease = self.leases.get_mut(&id).unwrap();
+        let grown = self.kv.grow(lease, blocks);
+        assert_eq!(grown, self.oracle.grow(id, blocks));
+        if grown {
+            for (at, name) in self.oracle.holders[&id].blocks.iter().enumerate() {
+                self.real.entry(*name).or_insert(lease.block(at));
+            }
+        } else {
+            self.release(id);
+        }
+    }
+
+    fn release(&mut self, id: usize) {
+        self.kv.release(self.leases.get_mut(&id).unwrap());
+        self.leases.remove(&id);
+        self.oracle.release(id);
+    }
+
+    fn settle(&mut self) {
+        self.kv.settle();
+        self.oracle.settling.clear();
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Start { salt, tokens } => self.start(*salt, tokens),
+            Op::Extend { which, tokens } => {
+                if let Some(id) = self.pick(*which) {
+                    self.oracle.holders.get_mut(&id).unwrap().tokens.extend(tokens);
+                    self.grow(id);
+                }
+            }
+            Op::Cache { which, share } => {
+                if let Some(id) = self.pick(*which) {
+                    let tokens = self.oracle.holders[&id].tokens.clone();
+                    let computed = ((tokens.len() as f64 * share) as usize).min(tokens.len());
+                    self.kv.cache_full(self.leases.get_mut(&id).unwrap(), &tokens, computed, self.step);
+                    self.oracle.cache_full(id, computed, self.step);
+                }
+            }
+            Op::Release { which } => {
+                if let Some(id) = self.pick(*which) {
+                    self.release(id);
+                }
+            }
+            Op::Forget { which } => {
+                if let Some(id) = self.pick(*which) {
+                    self.kv.forget(&self.leases[&id]);
+                    self.oracle.forget(id);
+                }
+            }
+            Op::ForgetAll => {
+                let held = self.oracle.held();
+                let unused = !self.oracle.tree.values().any(|entry| held.contains(&entry.block));
+                assert_eq!(self.kv.forget_all(), unused);
+                self.oracle.tree.clear();
+            }
+            Op::NextStep => {
+                self.settle();
+                self.step += 1;
+            }
+        }
+    }
+
+    fn compare(&self) {
+        check(&self.kv, self.leases.values()).unwrap();
+        assert_eq!(self.kv.cached(), self.oracle.cached());
+        assert_eq!(self.kv.available(), self.oracle.available());
+        assert_eq!(self.kv.leased(), self.oracle.held().len());
+        for (id, lease) in &self.leases {
+            let names = &self.oracle.holders[id].blocks;
+            assert_eq!(lease.len(), names.len());
+            for (at, name) in names.iter().enumerate() {
+                assert_eq!(lease.block(at), self.real[name]);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_manager_does_what_the_oracle_does(
+        block_size in 1..4usize,
+        total in 1..24usize,
+        ops in prop::collection::vec(op(), 1..160),
+    ) {
+        let mut pair = Pair {
+            kv: KvManager::new(total as u32, block_size as u32, true),
+            leases: BTreeMap::new(),
+            oracle: Oracle {
+                block_size,
+                total,
+                tree: BTreeMap::new(),
+                holders: BTreeMap::new(),
+                settling: Vec::new(),
+                names: 0,
+                clock: 0,
+            },
+            real: HashMap::new(),
+            step: 1,
+            started: 0,
+        };
+        for op in &ops {
+            pair.apply(op);
+            pair.compare();
+        }
+        while let Some(id) = pair.pick(0) {
+            pair.release(id);
+        }
+        pair.settle();
+        pair.compare();
+        prop_assert_eq!(pair.kv.leased(), 0);
+    }
+}
