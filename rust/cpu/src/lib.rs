@@ -13,12 +13,14 @@
 pub mod attention;
 mod buffer;
 mod dtype;
+pub mod elementwise;
 
 mod isa;
 pub mod linear;
 mod matrix;
 pub mod pool;
 
+pub mod rope;
 pub mod simd;
 mod tile;
 
