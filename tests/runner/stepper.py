@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
+import torch
 from octavo import _core
 from octavo.executor.frame import MAGIC, PROMPT_LOGPROBS, SAMPLE, VERSION, Frame, StepResult
 from octavo.executor.runner import Runner, RunnerConfig
@@ -89,7 +89,7 @@ class Stepper:
         while waiting or running:
             if join_every == 0:
                 running, waiting = running + waiting, []
-            elif waiting and self._number % join_every == 0 or not running:
+            elif (waiting and self._number % join_every == 0) or not running:
                 running.append(waiting.pop(0))
             self.step(running)
             running = [request for request in running if not self._finish(request)]
@@ -207,7 +207,7 @@ class Stepper:
         return True
 
     def release(self, request: Request) -> None:
-        """Gives back a request's slot and blocks, as when it is preempted; it may run again from the start."""
+        """Gives back a request's slot and blocks, as when it is preempted; it may run again."""
         self._free_blocks += request.blocks
         self._random.shuffle(self._free_blocks)
         self._free_slots.append(request.slot)
@@ -238,8 +238,6 @@ def limits_of(config: RunnerConfig, facts: Any) -> Any:
 
 
 def _ints(values: Any) -> Any:
-    import torch
-
     return torch.tensor(list(values), dtype=torch.int32)
 
 

@@ -65,8 +65,9 @@ def cuda_budget(device: torch.device, utilization: float, peak_bytes: int) -> Bu
     size = int(total * utilization) - used_by_others - peak_bytes
     if size <= 0:
         raise ValueError(
-            f"no memory is left for KV: {utilization:.0%} of the GPU's {total / _GIB:.1f} GiB, of which weights and "
-            f"activations take {peak_bytes / _GIB:.1f} GiB and other programs {used_by_others / _GIB:.1f} GiB; "
+            f"no memory is left for KV: {utilization:.0%} of the GPU's {total / _GIB:.1f} GiB, of which "
+            f"weights and activations take {peak_bytes / _GIB:.1f} GiB and other programs "
+            f"{used_by_others / _GIB:.1f} GiB; "
             "raise gpu_memory_utilization or lower max_num_batched_tokens"
         )
     reason = f"{utilization:.0%} of the GPU's memory after weights and activations (gpu_memory_utilization)"
@@ -87,8 +88,8 @@ def plan(
 ) -> KVPlan:
     """Divides a budget into blocks.
 
-    `asked_len`: the user's max_model_len; None means the model's own limit where that fits, -1 the longest that fits.
-    Raises ValueError with the numbers when not even what was asked for fits.
+    `asked_len`: the user's max_model_len; None means the model's own limit where that fits, -1 the longest
+    that fits. Raises ValueError with the numbers when not even what was asked for fits.
     """
     size, block = budget.size_bytes, shape.block_size
     fits = size // shape.bytes_per_block
@@ -101,8 +102,9 @@ def plan(
     needed = -(-length // block)
     if needed > fits and (asked_len is not None or budget.exact) and asked_len != -1:
         raise ValueError(
-            f"a sequence of max_model_len = {length} tokens needs {needed * shape.bytes_per_block / _GIB:.2f} GiB of "
-            f"KV memory, and there are {size / _GIB:.2f} GiB ({budget.reason}), enough for {fits * block} tokens; "
+            f"a sequence of max_model_len = {length} tokens needs {needed * shape.bytes_per_block / _GIB:.2f} "
+            f"GiB of KV memory, and there are {size / _GIB:.2f} GiB ({budget.reason}), enough "
+            f"for {fits * block} tokens; "
             "lower max_model_len or raise kv_cache_memory_bytes"
         )
     shortened = needed > fits
@@ -124,7 +126,8 @@ def plan_override(shape: KVShape, num_blocks: int, length: int) -> KVPlan:
     return KVPlan(
         num_blocks,
         length,
-        f"KV memory: {used / _GIB:.2f} GiB, {tokens} tokens in {num_blocks} blocks (--num-gpu-blocks-override)",
+        f"KV memory: {used / _GIB:.2f} GiB, {tokens} tokens in {num_blocks} blocks "
+        "(--num-gpu-blocks-override)",
     )
 
 

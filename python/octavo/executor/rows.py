@@ -1,4 +1,6 @@
-"""The worker's persistent rows: block tables and last tokens by slot, kept up to date by the frames' differences."""
+"""The worker's persistent rows: block tables and last tokens by slot, kept up to date by the frames'
+differences.
+"""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class Runner:
         chunk = max(1, _LOGIT_ELEMENTS // self._sampler.vocab_size)
         return [
             self._sampler.logprobs(self._model.logits(hidden[part]), target)
-            for part, target in zip(index.split(chunk), targets.split(chunk), strict=True)
+            for part, target in zip(torch.split(index, chunk), torch.split(targets, chunk), strict=True)
         ]
 
     def _plan(self, shape: kv_cache.KVShape, model: ModelConfig) -> kv_cache.KVPlan:
@@ -220,8 +220,8 @@ def _longest(asked: int | None, model_limit: int) -> int:
         return model_limit
     if asked > model_limit:
         raise ValueError(
-            f"max_model_len = {asked} is more than the {model_limit} tokens that the model was made for; lower it, or "
-            "change max_position_embeddings and the rope parameters with hf_overrides"
+            f"max_model_len = {asked} is more than the {model_limit} tokens that the model was made for; "
+            "lower it, or change max_position_embeddings and the rope parameters with hf_overrides"
         )
     return asked
 
@@ -239,8 +239,8 @@ def _device_name(device: torch.device) -> str:
 
 
 def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch.dtype:
-    """What was asked for. "auto" is the checkpoint's own type, bfloat16 where it has none or has float32 on a GPU, and
-    float32 on a CPU that cannot multiply the checkpoint's type fast.
+    """What was asked for. "auto" is the checkpoint's own type, bfloat16 where it has none or has float32 on a
+    GPU, and float32 on a CPU that cannot multiply the checkpoint's type fast.
     """
     if asked != "auto":
         if asked not in _DTYPES:
@@ -248,7 +248,7 @@ def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch
         return _DTYPES[asked]
     own = _DTYPES.get(of_checkpoint or "", torch.float32)
     if device.type == "cpu":
-        fast_bfloat16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001
+        fast_bfloat16 = torch.cpu._is_avx512_bf16_supported()
         return own if own == torch.bfloat16 and fast_bfloat16 else torch.float32
     return torch.bfloat16 if own == torch.float32 else own
 

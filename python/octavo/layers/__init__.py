@@ -1,4 +1,6 @@
-"""Building blocks of models. A layer owns its weights, says which checkpoint tensors fill them, and calls one op."""
+"""Building blocks of models. A layer owns its weights, says which checkpoint tensors fill them, and calls one
+op.
+"""
 
 from octavo.layers.attention import Attention
 from octavo.layers.backend import Backend

@@ -26,4 +26,4 @@ class Attention(nn.Module):
     ) -> Tensor:
         """`q` [tokens, heads, head_dim], `k` and `v` [tokens, kv_heads, head_dim] -> like `q`."""
         self._write(k, v, kv_cache, metadata.slot_mapping)
-        return self._attend(q, kv_cache, metadata, self.scale, self.window, self.softcap)
+        return self._attend(q, kv_cache, metadata, self.scale, window=self.window, softcap=self.softcap)

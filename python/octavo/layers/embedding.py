@@ -39,7 +39,9 @@ class Embedding(nn.Module):
 
 
 class LMHead(nn.Module):
-    """Hidden states -> float32 logits. Tied heads share the embedding's table and take nothing from the checkpoint."""
+    """Hidden states -> float32 logits. Tied heads share the embedding's table and take nothing from the
+    checkpoint.
+    """
 
     def __init__(self, backend: Backend, vocab_size: int, features: int, tied: Embedding | None) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Rotary position embeddings and the ways to stretch them.
 
-Sources: Su et al. 2021 (rotary), bloc97 2023 (NTK-aware), Peng et al. 2023 (YaRN), Ding et al. 2024 (LongRoPE); the
-llama3 rule is that of Llama 3.1's release.
+Sources: Su et al. 2021 (rotary), bloc97 2023 (NTK-aware), Peng et al. 2023 (YaRN), Ding et al. 2024
+(LongRoPE); the llama3 rule is that of Llama 3.1's release.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class RotaryEmbedding(nn.Module):
     """Rotates queries and keys in place. One instance serves all layers."""
 
     def __init__(self, backend: Backend, config: RopeConfig, max_model_len: int, max_position: int) -> None:
-        """`max_model_len` positions are prepared; `max_position` is the length that the model was trained for."""
+        """`max_model_len` positions are prepared; `max_position` is the length that the model was trained
+        for.
+        """
         super().__init__()
         self._op = backend.ops.rotary
         self.interleaved = config.interleaved

@@ -1,8 +1,8 @@
 """How checkpoint tensors find their place in a model.
 
-A layer with weights implements `slots(name)`: for each checkpoint tensor that it takes, the tensor's name relative to
-the layer's parent and the view of memory to fill. A merged layer has several slots in one weight. A sharded layer
-would offer slots that narrow the checkpoint tensor first; the loader need not know.
+A layer with weights implements `slots(name)`: for each checkpoint tensor that it takes, the tensor's name
+relative to the layer's parent and the view of memory to fill. A merged layer has several slots in one weight.
+A sharded layer would offer slots that narrow the checkpoint tensor first; the loader need not know.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class HasWeights(Protocol):
 
 
 class DenseWeight:
-    """A float weight [out, in] with an optional bias [out]. Other formats (quantised blocks) have the same methods."""
+    """A float weight [out, in] with an optional bias [out]. Other formats (quantised blocks) have the same
+    methods.
+    """
 
     def __init__(self, backend: Backend, out_features: int, in_features: int, *, bias: bool) -> None:
         self._ops = backend.ops

@@ -1,4 +1,4 @@
-"""Reading models from disk: a checkpoint says what model it holds and yields tensors by Hugging Face names."""
+"""Reading models from disk: checkpoints say what model they hold and yield tensors by Hugging Face names."""
 
 from octavo.loader.checkpoint import Checkpoint, CheckpointError, Progress, fill
 from octavo.loader.dummy import fill_dummy

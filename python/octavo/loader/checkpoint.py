@@ -79,7 +79,8 @@ def _check(slots: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], p
     ]
     if problems:
         raise CheckpointError(
-            f"the tensors in {path} are not those of the model that its config describes; {'; '.join(problems)}"
+            f"the tensors in {path} are not those of the model that its config describes; "
+            + "; ".join(problems)
         )
 
 

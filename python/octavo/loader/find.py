@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def open_checkpoint(path: str, load_format: str = "auto") -> Checkpoint:
     """Opens a `.gguf` file, or a folder with config.json or exactly one `.gguf` file.
 
-    `load_format`: "auto", "safetensors", "gguf", or "dummy" (only the config is read). Raises `CheckpointError`.
+    `load_format`: "auto", "safetensors", "gguf", or "dummy" (only the config is read). Raises
+    `CheckpointError`.
     """
     location = Path(path)
     if not location.exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from octavo.quantization.gguf import FORMATS, dequantize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -55,11 +55,11 @@ class GGUFFile:
         """Raises `CheckpointError` for a file that is damaged or holds another kind of model."""
         self.path = str(path)
         try:
-            self._metadata, table = _core.read_gguf(str(path))
+            self._metadata, table = _core.read_gguf(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(str(error)) from None
         self._check_types(table)
-        self._tensors = {hf_name(name): entry for name, *entry in table}
+        self._tensors = {hf_name(entry[0]): entry[1:] for entry in table}
         self._bytes = np.memmap(path, np.uint8, "r")
         self.config = self._read_config()
 

@@ -1,4 +1,6 @@
-"""Model families. They see tokens, positions, attention metadata and KV caches: never requests, options or frames."""
+"""Model families. They see tokens, positions, attention metadata and KV caches: never requests, options or
+frames.
+"""
 
 from octavo.models.config import ModelConfig, UnsupportedModelError
 from octavo.models.registry import create_model, supported_architectures

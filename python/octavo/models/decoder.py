@@ -5,8 +5,10 @@ A family is a subclass of `CausalLM` that sets the facts below; see `llama.py`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from torch import nn
 
 from octavo.layers import (
@@ -20,13 +22,15 @@ from octavo.layers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from octavo.layers import Backend
     from octavo.models.config import ModelConfig
     from octavo.ops import AttentionMetadata
+
+    Rotate = Callable[[Tensor, Tensor], None]
 
 
 class SelfAttention(nn.Module):
@@ -59,8 +63,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        positions: Tensor,
-        rotary: RotaryEmbedding,
+        rotate: Rotate,
         kv_cache: Tensor,
         metadata: AttentionMetadata,
     ) -> Tensor:
@@ -71,8 +74,10 @@ class SelfAttention(nn.Module):
         v = v.unflatten(-1, (self.kv_heads, self.head_dim))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        rotary(positions, q, k)
-        return self.o_proj(self.attention(q, k, v, kv_cache, metadata).flatten(1))
+        rotate(q, k)
+        mixed: Tensor = self.attention(q, k, v, kv_cache, metadata)
+        result: Tensor = self.o_proj(mixed.flatten(1))
+        return result
 
 
 class GatedMLP(nn.Module):
@@ -87,7 +92,8 @@ class GatedMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]."""
-        return self.down_proj(self._activate(self.gate_up(x)))
+        result: Tensor = self.down_proj(self._activate(self.gate_up(x)))
+        return result
 
 
 class DecoderLayer(nn.Module):
@@ -104,8 +110,7 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         residual: Tensor | None,
-        positions: Tensor,
-        rotary: RotaryEmbedding,
+        rotate: Rotate,
         kv_cache: Tensor,
         metadata: AttentionMetadata,
     ) -> tuple[Tensor, Tensor]:
@@ -114,7 +119,7 @@ class DecoderLayer(nn.Module):
             x, residual = self.input_layernorm(x), x
         else:
             x, residual = self.input_layernorm.add(x, residual)
-        x = self.self_attn(x, positions, rotary, kv_cache, metadata)
+        x = self.self_attn(x, rotate, kv_cache, metadata)
         x, residual = self.post_attention_layernorm.add(x, residual)
         return self.mlp(x), residual
 
@@ -135,11 +140,14 @@ class Decoder(nn.Module):
         self, tokens: Tensor, positions: Tensor, metadata: AttentionMetadata, kv_caches: Sequence[Tensor]
     ) -> Tensor:
         """Int64 [tokens] ids and positions -> hidden states [tokens, hidden]."""
-        x, residual = self.embed_tokens(tokens), None
+        x: Tensor = self.embed_tokens(tokens)
+        residual: Tensor | None = None
+        rotate = partial(self.rotary, positions)
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
-            x, residual = layer(x, residual, positions, self.rotary, kv_cache, metadata)
-        hidden, _ = self.norm.add(x, residual)
-        return hidden
+            x, residual = layer(x, residual, rotate, kv_cache, metadata)
+        if residual is None:
+            residual = torch.zeros_like(x)
+        return self.norm.add(x, residual)[0]
 
 
 class CausalLM(nn.Module):

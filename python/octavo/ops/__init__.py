@@ -1,7 +1,7 @@
 """Ops: one signature each, several implementations, chosen once when a model is built.
 
-The torch implementations run on any device and are the oracle for all others. `octavo.ops.cpu`, where the extension
-has kernels for this machine, replaces those that it names.
+The torch implementations run on any device and are the oracle for all others. `octavo.ops.cpu`, where the
+extension has kernels for this machine, replaces those that it names.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class AttentionOp(Protocol):
         kv_cache: Tensor,
         metadata: AttentionMetadata,
         scale: float,
+        *,
         window: int | None = None,
         softcap: float | None = None,
     ) -> Tensor:
@@ -48,7 +49,9 @@ class AttentionOp(Protocol):
 
 @dataclass(frozen=True)
 class Ops:
-    """The implementations that a model uses. Contracts: the docstrings of the torch functions of the same names."""
+    """The implementations that a model uses. Contracts: the docstrings of the torch functions of the same
+    names.
+    """
 
     rms_norm: Callable[[Tensor, Tensor, float], Tensor]
     add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
@@ -59,8 +62,8 @@ class Ops:
     write_kv: Callable[[Tensor, Tensor, Tensor, Tensor], None]
     paged_attention: AttentionOp
     greedy: Callable[[Tensor], tuple[Tensor, Tensor]]
-    draw: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-    penalize: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    draw: Callable[..., Tensor]
+    penalize: Callable[..., Tensor]
     token_logprobs: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 

@@ -1,11 +1,12 @@
 """Attention over paged KV memory in plain torch: the slow and obvious reference, on any device.
 
-Sums run block by block in the order of the sequence, with products of fixed inner shape, so a token's result depends
-neither on the other rows of the step nor on how the prompt was cut into chunks.
+Sums run block by block in the order of the sequence, with products of fixed inner shape, so a token's result
+depends neither on the other rows of the step nor on how the prompt was cut into chunks.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 _MAX_ELEMENTS = 1 << 24
 """Bound on the elements of a temporary."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How scores are made."""
+
+    scale: float
+    window: int | None
+    softcap: float | None
 
 
 def write_kv(k: Tensor, v: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
@@ -37,25 +47,26 @@ def paged_attention(
     kv_cache: Tensor,
     metadata: AttentionMetadata,
     scale: float,
+    *,
     window: int | None = None,
     softcap: float | None = None,
 ) -> Tensor:
-    """Causal attention of `q` [tokens, heads, head_dim] over the rows' blocks, this step's tokens already written.
+    """Causal attention of `q` [tokens, heads, head_dim] over the rows' blocks, this step's tokens already
+    written.
 
-    Query head h reads KV head `h // (heads // kv_heads)`. With `window` a token sees itself and the `window - 1`
-    tokens before it. With `softcap` scores become `softcap * tanh(score / softcap)`. Returns [tokens, heads,
-    head_dim], of `q`'s type.
+    Query head h reads KV head `h // (heads // kv_heads)`. With `window` a token sees itself and the `window -
+    1` tokens before it. With `softcap` scores become `softcap * tanh(score / softcap)`. Returns [tokens,
+    heads, head_dim], of `q`'s type.
     """
+    rule = _Rule(scale, window, softcap)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    _decode_rows(out, q, kv_cache, metadata, scale, window, softcap)
+    _decode_rows(out, q, kv_cache, metadata, rule)
     starts, lens = metadata.host_query_start, metadata.host_seq_lens
     for row in range(metadata.num_decode_rows, len(lens)):
         start, end = int(starts[row]), int(starts[row + 1])
         table = metadata.block_tables[row]
         first_position = int(lens[row]) - (end - start)
-        out[start:end] = _prefill_row(
-            q[start:end], kv_cache, table, first_position, scale, window, softcap
-        ).to(q.dtype)
+        out[start:end] = _prefill_row(q[start:end], kv_cache, table, first_position, rule).to(q.dtype)
     return out
 
 
@@ -64,9 +75,7 @@ def _decode_rows(
     q: Tensor,
     kv_cache: Tensor,
     metadata: AttentionMetadata,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
+    rule: _Rule,
 ) -> None:
     rows = metadata.num_decode_rows
     if rows == 0:
@@ -79,10 +88,10 @@ def _decode_rows(
         blocks = kv_cache[metadata.block_tables[part, :num_blocks].long()].float()
         keys, values = blocks.unbind(2)
         last = metadata.seq_lens[part].long() - 1
-        visible = _visible(last.view(-1, 1, 1, 1, 1), num_blocks, block_size, window)
+        visible = _visible(last.view(-1, 1, 1, 1, 1), num_blocks, block_size, rule.window)
         grouped = _group_queries(q[part].unsqueeze(1), kv_heads)
         scores = torch.matmul(grouped.unsqueeze(1), keys.transpose(-1, -2))
-        scores = _mask(scores * scale, visible, softcap)
+        scores = _mask(scores, visible, rule)
         probs = torch.exp(scores - scores.amax((1, 4), keepdim=True))
         values = values.masked_fill(~visible.transpose(-1, -2), 0.0)
         sums, products = probs.sum(-1, keepdim=True), torch.matmul(probs, values)
@@ -98,16 +107,12 @@ def _prefill_row(
     kv_cache: Tensor,
     table: Tensor,
     first_position: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
+    rule: _Rule,
 ) -> Tensor:
     tokens, heads, _ = q.shape
     step = max(1, _MAX_ELEMENTS // (heads * (first_position + tokens)))
     parts = [
-        _prefill_tile(
-            q[start : start + step], kv_cache, table, first_position + start, scale, window, softcap
-        )
+        _prefill_tile(q[start : start + step], kv_cache, table, first_position + start, rule)
         for start in range(0, tokens, step)
     ]
     return torch.cat(parts) if len(parts) > 1 else parts[0]
@@ -118,22 +123,20 @@ def _prefill_tile(
     kv_cache: Tensor,
     table: Tensor,
     first_position: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
+    rule: _Rule,
 ) -> Tensor:
     tokens, heads, _ = q.shape
     _, _, kv_heads, block_size, _ = kv_cache.shape
     num_blocks = -(-(first_position + tokens) // block_size)
-    first_block = 0 if window is None else max(0, first_position - window + 1) // block_size
+    first_block = 0 if rule.window is None else max(0, first_position - rule.window + 1) // block_size
     positions = torch.arange(first_position, first_position + tokens, device=q.device)
     grouped = _group_queries(q.unsqueeze(0), kv_heads).squeeze(0)
     rows = F.pad(positions.repeat(heads // kv_heads), (0, grouped.shape[1] - tokens * heads // kv_heads))
-    visible = _visible(rows.view(1, 1, 1, -1, 1), num_blocks, block_size, window)[0]
+    visible = _visible(rows.view(1, 1, 1, -1, 1), num_blocks, block_size, rule.window)[0]
     keys, values = kv_cache[table[first_block:num_blocks].long()].float().unbind(1)
     visible = visible[first_block:]
     scores = torch.stack([torch.matmul(grouped, key.transpose(-1, -2)) for key in keys])
-    scores = _mask(scores * scale, visible, softcap)
+    scores = _mask(scores, visible, rule)
     probs = torch.exp(scores - scores.amax((0, 3), keepdim=True))
     seen = torch.arange(first_block * block_size, num_blocks * block_size, device=q.device)
     unwritten = (seen >= first_position + tokens).view(-1, 1, block_size, 1)
@@ -164,14 +167,17 @@ def _ungroup(mixed: Tensor, tokens: int, heads: int) -> Tensor:
 
 
 def _visible(positions: Tensor, num_blocks: int, block_size: int, window: int | None) -> Tensor:
-    """For query positions [rows, 1, 1, queries, 1]: which keys are seen, [rows, blocks, 1, queries, block_size]."""
+    """For query positions [rows, 1, 1, queries, 1]: which keys are seen, [rows, blocks, 1, queries,
+    block_size].
+    """
     keys = torch.arange(num_blocks * block_size, device=positions.device)
     keys = keys.view(1, num_blocks, 1, 1, block_size)
     visible = keys <= positions
     return visible if window is None else visible & (keys > positions - window)
 
 
-def _mask(scores: Tensor, visible: Tensor, softcap: float | None) -> Tensor:
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
+def _mask(scores: Tensor, visible: Tensor, rule: _Rule) -> Tensor:
+    scores = scores * rule.scale
+    if rule.softcap is not None:
+        scores = torch.tanh(scores / rule.softcap) * rule.softcap
     return scores.masked_fill(~visible, float("-inf"))

@@ -1,7 +1,7 @@
 """Dense ops in plain torch: the slow and obvious reference, on any device.
 
-Arithmetic is float32 whatever the tensors' type. Inputs may have strided rows (a slice of a merged projection);
-within a row they are contiguous. Results are contiguous.
+Arithmetic is float32 whatever the tensors' type. Inputs may have strided rows (a slice of a merged
+projection); within a row they are contiguous. Results are contiguous.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROW_TILE = 4
-"""Products are padded to a multiple of this many rows. MKL computes the rows left over from a tile of four with
-another kernel, whose sums differ in the last bit; with whole tiles a row's result does not depend on the others.
-Other libraries than MKL give no such promise: there the torch product is not batch invariant."""
+"""Products are padded to a multiple of this many rows. MKL computes the rows left over from a tile of four
+with another kernel, whose sums differ in the last bit; with whole tiles a row's result does not depend on the
+others. Other libraries than MKL give no such promise: there the torch product is not batch invariant.
+"""
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -42,8 +43,8 @@ def rotary(
     """Rotates the first `rotary_dim` values of every head in place.
 
     `positions` int64 [tokens]; `q`, `k` [tokens, heads, head_dim]; `cos_sin_cache` float32
-    [max_position, rotary_dim]: cosines in the first half of a row, sines in the second. Pairs are (i, i + half), or
-    (2 i, 2 i + 1) when `interleaved`.
+    [max_position, rotary_dim]: cosines in the first half of a row, sines in the second. Pairs are (i, i +
+    half), or (2 i, 2 i + 1) when `interleaved`.
     """
     cos, sin = cos_sin_cache[positions].unsqueeze(1).chunk(2, dim=-1)
     rotary_dim = cos_sin_cache.shape[-1]
@@ -79,5 +80,5 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def pack_linear(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """Prepares a product with fixed weights, once at load. Returns the function `x -> x @ weight.T + bias`."""
+    """Prepares a product with fixed weights, once at load. Returns `x -> x @ weight.T + bias`."""
     return partial(linear, weight=weight, bias=bias)

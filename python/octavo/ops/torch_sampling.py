@@ -23,14 +23,14 @@ def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw(
-    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor
+    logits: Tensor, *, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor
 ) -> Tensor:
     """Draws a token a row: [n, vocab] -> int64 [n].
 
-    `temperature` float32 [n], above 0; `top_k` int32 [n], 0 off; `top_p` float32 [n], 1 off; `min_p` float32 [n],
-    0 off; `uniform` float64 [n] in (0, 1). The filters apply in the order min_p, top_k, top_p, each to what the one
-    before left; tokens as likely as the last one kept are kept. Then the token is where the cumulative probability, in
-    the order of ids, passes `uniform`.
+    `temperature` float32 [n], above 0; `top_k` int32 [n], 0 off; `top_p` float32 [n], 1 off; `min_p` float32
+    [n], 0 off; `uniform` float64 [n] in (0, 1). The filters apply in the order min_p, top_k, top_p, each to
+    what the one before left; tokens as likely as the last one kept are kept. Then the token is where the
+    cumulative probability, in the order of ids, passes `uniform`.
     """
     scaled = logits / temperature.unsqueeze(-1)
     probs = torch.exp(scaled - scaled.amax(-1, keepdim=True))
@@ -79,6 +79,7 @@ def _floor_among(
 
 def penalize(
     logits: Tensor,
+    *,
     in_prompt: Tensor,
     output_count: Tensor,
     presence: Tensor,
@@ -87,8 +88,8 @@ def penalize(
 ) -> Tensor:
     """Logits [n, vocab] after the penalties [n] of tokens that were seen.
 
-    `in_prompt` bool [n, vocab], `output_count` int32 [n, vocab]. Repetition divides positive logits and multiplies
-    negative ones, for tokens of prompt and output; the others count output only.
+    `in_prompt` bool [n, vocab], `output_count` int32 [n, vocab]. Repetition divides positive logits and
+    multiplies negative ones, for tokens of prompt and output; the others count output only.
     """
     in_output = output_count > 0
     repetition = repetition.unsqueeze(-1)
@@ -101,8 +102,8 @@ def penalize(
 def token_logprobs(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Log-probabilities of `tokens` int64 [n] under `logits` [n, vocab], and the `k` most likely tokens.
 
-    Returns logprob float32 [n], rank int32 [n] (1 is the most likely), ids int32 [n, k] and their logprobs float32
-    [n, k], best first, lower ids first on ties.
+    Returns logprob float32 [n], rank int32 [n] (1 is the most likely), ids int32 [n, k] and their logprobs
+    float32 [n, k], best first, lower ids first on ties.
     """
     logprobs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     chosen = logprobs.gather(-1, tokens.unsqueeze(-1))

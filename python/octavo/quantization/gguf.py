@@ -1,7 +1,7 @@
 """Block formats of GGUF files, decoded to float32.
 
-A tensor is rows of blocks; a block holds 32 or 256 weights as small integers with one or two half-precision scales
-and, in the K formats, small integer scales of sub-blocks. Layouts are those of ggml's public headers.
+A tensor is rows of blocks; a block holds 32 or 256 weights as small integers with one or two half-precision
+scales and, in the K formats, small integer scales of sub-blocks. Layouts are those of ggml's public headers.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ _CHUNK_WEIGHTS = 1 << 20
 
 _LOW_HIGH = np.array([0, 4], np.uint8).reshape(1, 1, 2, 1)
 _PAIRS = np.array([0, 2, 4, 6], np.uint8)
+_ONE, _FOUR, _LOW = np.uint8(1), np.uint8(4), np.uint8(15)
 _BITS = np.arange(8, dtype=np.uint8)
 
 _IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
@@ -64,12 +65,12 @@ def _half(data: Bytes) -> Floats:
 def _nibbles(data: Bytes, group: int) -> Bytes:
     """Low nibbles of each `group` bytes, then their high nibbles: [blocks, n] -> [blocks, 2 n]."""
     parts = data.reshape(len(data), -1, 1, group) >> _LOW_HIGH
-    return (parts & 15).reshape(len(data), -1)
+    return (parts & _LOW).reshape(len(data), -1)
 
 
 def _fifth_bits(data: Bytes) -> Bytes:
     """32 bits, lowest first -> 0 or 16, [blocks, 32]."""
-    return np.unpackbits(data, axis=1, bitorder="little") << 4
+    return np.unpackbits(data, axis=1, bitorder="little") << _FOUR
 
 
 def _float32(data: Bytes) -> Floats:
@@ -147,7 +148,7 @@ def _q4_k(data: Bytes) -> Floats:
 
 
 def _q5_k(data: Bytes) -> Floats:
-    fifth = ((data[:, None, 16:48] >> _BITS.reshape(1, 8, 1)) & 1) << 4
+    fifth = ((data[:, None, 16:48] >> _BITS.reshape(1, 8, 1)) & _ONE) << _FOUR
     return _q4_q5_k(data, _nibbles(data[:, 48:], 32) | fifth.reshape(-1, 256))
 
 

@@ -1,4 +1,5 @@
-"""Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+"""Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+2011).
 
 A draw is a function of (seed, position) alone: no state, no order, no batch.
 """
@@ -20,7 +21,7 @@ _ROUNDS = 10
 
 
 def philox4x32(counter: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Four random words for each counter of four words [4, n] and key of two [2, n]; words are below 2**32."""
+    """Four random words for each counter of four words [4, n] and key of two [2, n], all below 2**32."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):
@@ -43,4 +44,5 @@ def uniform(seeds: NDArray[np.int64], positions: NDArray[Any]) -> NDArray[np.flo
     words = philox4x32(
         np.stack((place & _MASK, place >> _WORD, zero, zero)), np.stack((key & _MASK, key >> _WORD))
     )
-    return (words[0].astype(np.float64) + 0.5) * 2.0**-32
+    unit: NDArray[np.float64] = (words[0].astype(np.float64) + 0.5) * 2.0**-32
+    return unit

@@ -183,7 +183,9 @@ class Sampler:
         draws = self._to_device(uniform(self._seed[chosen], positions[rows]))
         top_k = self._to_device(self._top_k[chosen])
         part = logits if len(rows) == len(logits) else logits[index]
-        tokens[index] = self._ops.draw(part, temperature, top_k, top_p, min_p, draws)
+        tokens[index] = self._ops.draw(
+            part, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, uniform=draws
+        )
 
     def _edit(
         self, logits: Tensor, slots: NDArray[Any], positions: NDArray[Any], needs: NDArray[Any]
@@ -202,11 +204,11 @@ class Sampler:
             *_, presence, frequency, repetition = self._to_device(self._floats[slots[penalized]]).unbind(1)
             logits[index] = self._ops.penalize(
                 logits[index],
-                self._seen.in_prompt[seen],
-                self._seen.output_count[seen],
-                presence,
-                frequency,
-                repetition,
+                in_prompt=self._seen.in_prompt[seen],
+                output_count=self._seen.output_count[seen],
+                presence=presence,
+                frequency=frequency,
+                repetition=repetition,
             )
         return bool(len(biased) or len(suppressed) or len(penalized))
 

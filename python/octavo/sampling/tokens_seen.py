@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class TokensSeen:
-    """A dense row over the vocabulary for each slot that needs one; memory grows with the most in use at once."""
+    """A dense row over the vocabulary for each slot that needs one; memory grows with the most in use at
+    once.
+    """
 
     def __init__(self, device: torch.device, vocab_size: int, slots: int) -> None:
         self._device = device
