@@ -157,6 +157,24 @@ fn memory_that_is_not_finite_is_never_served() {
 }
 
 #[test]
+fn a_failure_after_the_end_empties_the_cache() {
+    let tokens = assert_as_alone(&limits(), &[request(0, prompt(10, 3), 10)]).received[&0].tokens.clone();
+    let mut driver = Driver::new(EngineLimits { pipeline_depth: 2, ..limits() });
+    driver.worker = FakeWorker::new(driver.engine.limits()).with_poison(tokens[3]);
+    let mut last = request(0, prompt(10, 3), 10);
+    last.stop.eos_token_ids = vec![tokens[3]];
+    driver.add(last);
+    while driver.engine.has_work() {
+        driver.turn();
+    }
+    assert_eq!(driver.received[&0].finish, Some(FinishReason::Eos));
+    assert!(driver.engine.stats().blocks_cached > 0);
+    // The step in flight computes the stop token, for nobody, and fails.
+    assert!(driver.commit());
+    assert_eq!(driver.engine.stats().blocks_cached, 0);
+}
+
+#[test]
 fn the_cache_gives_way_to_requests_oldest_first() {
     // Seven blocks are needed and four are free: three of the first prompt's
     // four go, its tail first, and the second prompt stays.

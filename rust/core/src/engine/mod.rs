@@ -118,6 +118,9 @@ impl Engine {
             commit::apply(&mut self.scheduler, &self.limits, &step, &columns, events);
             self.spare.push(step);
         }
+        if cfg!(debug_assertions) && !self.has_work() {
+            self.check_laws()?;
+        }
         Ok(())
     }
 

@@ -41,10 +41,6 @@ impl Scheduler {
             if before.is_some_and(|bound| rank > bound) {
                 break;
             }
-            if self.barred.is_some_and(|barred| rank >= barred) {
-                admission.closed = true;
-                break;
-            }
             match self.try_admit(index, budget, step) {
                 Outcome::Admitted => {}
                 Outcome::Deferred => {

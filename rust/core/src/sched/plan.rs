@@ -13,7 +13,6 @@ impl Scheduler {
     pub fn plan(&mut self, step: &mut Step) -> bool {
         step.clear();
         step.number = self.step + 1;
-        self.barred = None;
         let mut budget = Budget::new(&self.dims);
         self.make_room();
         self.plan_single_tokens(&mut budget, step);

@@ -27,10 +27,12 @@ impl Scheduler {
         if !self.running.last().is_some_and(|last| displaced(&last)) {
             return;
         }
-        let held: usize =
-            self.running.iter().rev().take_while(displaced).map(|(_, i)| self.sequences[i].lease.len()).sum();
+        let victims = self.running.iter().rev().take_while(displaced);
+        let (count, held) =
+            victims.fold((0, 0), |(count, held), (_, i)| (count + 1, held + self.sequences[i].lease.len()));
+        let reserve = if count == self.running.len() { 0 } else { self.watermark_blocks };
         let needed = self.kv.blocks_for(self.sequences[index].tokens.len());
-        if needed > self.kv.available() + held {
+        if needed + reserve > self.kv.available() + held {
             return;
         }
         while !self.fits(index).1 {
@@ -44,7 +46,6 @@ impl Scheduler {
     fn preempt(&mut self, rank: Rank, index: usize) {
         self.stop_running(index);
         self.waiting.push(rank, index);
-        self.barred = Some(self.barred.map_or(rank, |barred| barred.min(rank)));
         self.counters.preemptions += 1;
     }
 }

@@ -40,8 +40,6 @@ pub struct Scheduler {
     pub(super) chunked: Vec<(Rank, usize)>,
     /// Rows of several tokens, of the step being planned.
     pub(super) wide: Vec<Row>,
-    /// Best rank preempted for the step being planned.
-    pub(super) barred: Option<Rank>,
     /// Number of the last step planned.
     pub(super) step: u64,
     arrivals: u64,
@@ -70,7 +68,6 @@ impl Scheduler {
             freed: Vec::with_capacity(2 * dims.slots),
             chunked: Vec::with_capacity(dims.slots),
             wide: Vec::with_capacity(dims.slots),
-            barred: None,
             step: 0,
             arrivals: 0,
             tickets: 0,
