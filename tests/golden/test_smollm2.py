@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from octavo import LLM, SamplingParams
-from octavo.engine import RequestOutput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from octavo.engine import RequestOutput
 
 Record = dict[str, Any]
 
@@ -68,7 +72,7 @@ def check_text_and_logprobs(record: Record, output: RequestOutput) -> None:
 
 
 def check_top(expected: list[tuple[int, float]], entry: dict[int, Any]) -> None:
-    for (token, logprob), (_, following) in zip(expected, expected[1:], strict=False):
+    for (token, logprob), (_, following) in itertools.pairwise(expected):
         if logprob - following > NEIGHBOUR_GAP:
             assert abs(entry[token].logprob - logprob) < LOGPROB
 

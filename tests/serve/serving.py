@@ -44,8 +44,8 @@ class Server:
         while time.monotonic() < deadline:
             assert self.process.poll() is None, f"the server ended:\n{self.log.read_text()}"
             with contextlib.suppress(urllib.error.URLError, ConnectionError):
-                with urllib.request.urlopen(f"{self.url}/ready", timeout=5):
-                    return
+                self.get("/ready")
+                return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.05)
         raise AssertionError(f"not ready after {START_TIMEOUT_S} s:\n{self.log.read_text()}")
