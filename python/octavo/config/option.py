@@ -27,6 +27,10 @@ class ConfigError(ValueError):
     """An option has a bad name or a bad value; the message names it."""
 
 
+class UnknownOptionError(ConfigError):
+    """There is no option of that name."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A type of value: its name in the documentation and how a given value becomes one."""

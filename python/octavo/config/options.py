@@ -144,7 +144,13 @@ class EngineConfig:
         choices=("fcfs", "priority"),
     )
     max_num_queued_reqs: int | None = option(
-        None, INTEGER, SCHEDULING, "Most requests waiting to be admitted.", default_text="no limit", minimum=1
+        None,
+        INTEGER,
+        SCHEDULING,
+        "Most unfinished sequences.",
+        default_text="no limit",
+        minimum=1,
+        maximum=1 << 28,
     )
     max_num_queued_tokens: int | None = option(
         None,
@@ -222,7 +228,12 @@ class ServeConfig(EngineConfig):
     """Options of `octavo serve`: those of the engine and of the HTTP server."""
 
     max_num_queued_reqs: int | None = option(
-        4096, INTEGER, SCHEDULING, "Most requests waiting to be admitted; more get HTTP 503.", minimum=1
+        4096,
+        INTEGER,
+        SCHEDULING,
+        "Most unfinished sequences; more get HTTP 503.",
+        minimum=1,
+        maximum=1 << 28,
     )
 
     host: str = option("127.0.0.1", STRING, SERVER, "Address to listen on; 0.0.0.0 is all of them.")
@@ -267,6 +278,9 @@ class ServeConfig(EngineConfig):
     )
     trust_request_chat_template: bool = option(
         False, BOOLEAN, SERVER, "Let requests bring their own chat template."
+    )
+    return_tokens_as_token_ids: bool = option(
+        False, BOOLEAN, SERVER, "Name tokens token_id:N in log-probabilities."
     )
     enable_prompt_tokens_details: bool = option(
         False, BOOLEAN, SERVER, "Report cached prompt tokens in usage."

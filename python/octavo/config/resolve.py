@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.config.compat import translate
-from octavo.config.option import ConfigError, Option, options_of
+from octavo.config.option import ConfigError, Option, UnknownOptionError, options_of
 from octavo.config.options import EngineConfig
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _named(options: Mapping[str, Option], given: Mapping[str, Any], source: str)
     for key, value in plain.items():
         name = aliases.get(key, key)
         if name not in options:
-            raise ConfigError(f"{source}: unknown option {key}{nearest(key, [*options, *aliases])}")
+            raise UnknownOptionError(f"{source}: unknown option {key}{nearest(key, [*options, *aliases])}")
         values[name] = options[name].convert(value, source)
     return values
 

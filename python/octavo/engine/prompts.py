@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from octavo.engine.sampling_params import SamplingParams
 
@@ -86,6 +86,11 @@ def chat_source(
         }
     except (TypeError, ValueError) as error:
         raise ValueError(f"messages must hold plain data (text, numbers, lists, mappings): {error}") from None
+
+
+def is_conversation(prompt: Prompt | Messages) -> TypeGuard[Messages]:
+    """True for a list of messages, False for any form of prompt."""
+    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
 def params_list(

@@ -27,9 +27,9 @@ def find_model(config: EngineConfig, say: Callable[[str], None]) -> Path:
     return _find(config.model, config, say)
 
 
-def find_tokenizer(config: EngineConfig, model: Path, say: Callable[[str], None]) -> Path:
-    """Where the tokenizer is read from: `config.tokenizer`, else the model itself."""
-    return model if config.tokenizer is None else _find(config.tokenizer, config, say)
+def find_tokenizer(config: EngineConfig, say: Callable[[str], None]) -> Path | None:
+    """Where the tokenizer is read from; None where it is the model's own."""
+    return None if config.tokenizer is None else _find(config.tokenizer, config, say)
 
 
 def _find(name: str, config: EngineConfig, say: Callable[[str], None]) -> Path:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from octavo._core import FrameLayout, Limits
+    from octavo.executor.frame import Frame, StepResult
+    from octavo.executor.runner import Runner
 
 
 class InlineExecutor:
@@ -22,6 +24,8 @@ class InlineExecutor:
     def __init__(self, config: Mapping[str, Any], progress: Callable[[str], None]) -> None:
         self._config = dict(config)
         self._progress = progress
+        self._runner: Runner | None = None
+        self._steps: list[tuple[Frame, StepResult]] = []
         self._ready: list[int] = []
         self.buffers = Buffers([], [])
 
@@ -30,10 +34,12 @@ class InlineExecutor:
         from octavo.executor.runner import Runner  # noqa: PLC0415  (imports torch: seconds)
 
         try:
-            self._runner = Runner(runner_config(self._config))
-            return asdict(self._runner.load(self._progress))
+            runner = Runner(runner_config(self._config))
+            facts = asdict(runner.load(self._progress))
         except Exception as error:
             raise WorkerError(one_line(error), traceback.format_exc()) from error
+        self._runner = runner
+        return facts
 
     def start(self, limits: Limits, layout: FrameLayout, depth: int) -> None:
         """Get ready for steps."""
@@ -42,6 +48,8 @@ class InlineExecutor:
 
     def submit(self, index: int) -> None:
         """Compute frame `index`."""
+        if self._runner is None:
+            raise WorkerError("the model is not loaded")
         try:
             self._runner.execute(*self._steps[index])
         except Exception as error:
@@ -61,4 +69,5 @@ class InlineExecutor:
 
     def close(self) -> None:
         """Let go of the model."""
-        del self._runner, self._steps
+        self._runner = None
+        self._steps = []

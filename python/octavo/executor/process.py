@@ -39,8 +39,9 @@ class ProcessExecutor:
 
     def load(self) -> dict[str, Any]:
         """Wait for the model; returns the fields of ModelFacts. Raises WorkerError with one readable line."""
-        self._facts: dict[str, Any] = self._expect("loaded")["facts"]
-        return self._facts
+        facts: dict[str, Any] = self._expect("loaded")["facts"]
+        self._facts = facts
+        return facts
 
     def start(self, limits: Limits, layout: FrameLayout, depth: int) -> None:
         """Map step memory on both sides and get ready for steps."""

@@ -15,7 +15,7 @@ pyo3::create_exception!(
 );
 
 /// An error on its way to a Python exception.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Failure {
     /// `ValueError`.
     Invalid(String),
@@ -46,6 +46,17 @@ impl From<octavo_gguf::Error> for Failure {
         match error.io_error() {
             Some(_) => Self::Io(error.to_string()),
             None => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<octavo_text::Error> for Failure {
+    fn from(error: octavo_text::Error) -> Self {
+        let message = error.to_string();
+        match error.kind() {
+            octavo_text::Kind::NotFound => Self::Io(message),
+            octavo_text::Kind::Invalid | octavo_text::Kind::Model => Self::Invalid(message),
+            octavo_text::Kind::Internal => Self::Internal(message),
         }
     }
 }

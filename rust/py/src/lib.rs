@@ -4,9 +4,18 @@
 //! [`enter::enter`], which releases the GIL, catches panics and maps errors.
 
 mod buffer;
+mod client;
+mod door;
+mod engine;
 mod enter;
 mod frame;
 mod gguf;
+mod log;
+mod options;
+mod prompt;
+mod server;
+mod text;
+mod update;
 
 use pyo3::prelude::*;
 
@@ -14,11 +23,25 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
+    use super::client::EngineClient;
+    #[pymodule_export]
+    use super::door::{Door, Session};
+    #[pymodule_export]
+    use super::engine::{EngineHandle, Planned};
+    #[pymodule_export]
     use super::enter::OverloadedError;
     #[pymodule_export]
     use super::frame::frame_layout;
     #[pymodule_export]
     use super::gguf::read_gguf;
+    #[pymodule_export]
+    use super::log::start_logging;
+    #[pymodule_export]
+    use super::server::{Listener, Server};
+    #[pymodule_export]
+    use super::text::TextModel;
+    #[pymodule_export]
+    use super::update::Update;
 
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 

@@ -1,0 +1,134 @@
+"""`octavo serve`: a model over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from octavo.cli.console import say, start_log
+from octavo.config import ServeConfig
+from octavo.config.command_line import Parser, parse_config
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from octavo._core import Server
+    from octavo.engine.start import StartedEngine
+
+_DESCRIPTION = "Serve a model over HTTP, compatible with OpenAI's API. Without MODEL, the demo model."
+_MAX_BODY_BYTES = 32 << 20
+_MAX_CONNECTIONS = 16384
+_MAX_PROMPTS = 1024
+_MAX_HTTP_THREADS = 4
+_END_S = 10.0
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve until a signal ends it; returns the exit status."""
+    config = parse_config(ServeConfig, Parser(prog="octavo serve", description=_DESCRIPTION), arguments)
+    # These load the extension, which --help does not need.
+    from octavo._core import Listener, start_logging  # noqa: PLC0415
+    from octavo.engine.errors import ModelError  # noqa: PLC0415
+    from octavo.engine.start import start_engine  # noqa: PLC0415
+
+    start_log(config.log_level)
+    start_logging(config.log_level)
+    began = time.monotonic()
+    ended = _Ended()
+    try:
+        # First of all, so that a port in use is said before anything is loaded.
+        listener = Listener(json.dumps(server_config(config)))
+        started = start_engine(config, say, own_process=config.worker != "inline", leave=ended)
+    except (ModelError, ValueError) as error:
+        say(str(error))
+        return 1
+    say(started.facts["kv_explanation"])
+    ended.server = server = listener.serve(started.client, _http_threads())
+    say(f"ready after {time.monotonic() - began:.1f} s")
+    say(next_step(config, server, can_chat=started.text.has_chat_template))
+    return _run_loop(started, server)
+
+
+class _Ended:
+    """Tells whether the server has ended, for those who wait on its behalf."""
+
+    server: Server | None = None
+
+    def __call__(self) -> bool:
+        return self.server is not None and self.server.wait(0)
+
+
+def _run_loop(started: StartedEngine, server: Server) -> int:
+    from octavo.executor.errors import WorkerError  # noqa: PLC0415
+    from octavo.executor.loop import StepLoop  # noqa: PLC0415
+
+    status = 0
+    try:
+        StepLoop(started.handle, started.executor).run()
+    except WorkerError as error:
+        say(f"the engine has failed: {error}")
+        status = 1
+    finally:
+        server.shutdown()
+        if not server.wait(_END_S):
+            server.shutdown()
+            server.wait(_END_S)
+        started.executor.close()
+    return status
+
+
+def next_step(config: ServeConfig, server: Server, *, can_chat: bool) -> str:
+    """The line that says where the server is and what to type next."""
+    if config.uds is not None:
+        return f"Ready on {server.address}  -  try: curl --unix-socket {config.uds} http://octavo/v1/models"
+    command = "octavo chat" if can_chat else "octavo complete"
+    if server.port != 8000 or config.host not in ("127.0.0.1", "localhost", "0.0.0.0"):  # noqa: S104
+        host = "127.0.0.1" if config.host in ("0.0.0.0", "::") else config.host  # noqa: S104
+        command += f" --url http://{host}:{server.port}{config.root_path or ''}/v1"
+    if config.api_key:
+        command += " --api-key KEY"
+    return f"Ready on {server.address}  -  try: {command}"
+
+
+def server_config(config: ServeConfig) -> dict[str, Any]:
+    """The server's resolved options, as the Rust side takes them."""
+    from octavo import __version__  # noqa: PLC0415  (reads the installed version)
+    from octavo.engine.start import served_names  # noqa: PLC0415
+
+    return {
+        "host": config.host,
+        "port": config.port,
+        "uds": config.uds,
+        "served_model_names": served_names(config),
+        "model_root": config.model,
+        "version": __version__,
+        "api_keys": config.api_key,
+        "max_body_bytes": _MAX_BODY_BYTES,
+        "max_connections": _MAX_CONNECTIONS,
+        "max_prompts": _MAX_PROMPTS,
+        "cors": {
+            "allowed_origins": config.allowed_origins,
+            "allowed_methods": config.allowed_methods,
+            "allowed_headers": config.allowed_headers,
+            "allow_credentials": config.allow_credentials,
+        },
+        "root_path": config.root_path,
+        "enable_request_id_headers": config.enable_request_id_headers,
+        "access_log": not config.disable_access_log,
+        "sse_keep_alive_interval_s": config.sse_keep_alive_interval,
+        "shutdown_timeout_s": config.shutdown_timeout,
+        "response_role": config.response_role,
+        "default_chat_template_kwargs": config.default_chat_template_kwargs,
+        "chat_template_content_format": config.chat_template_content_format,
+        "trust_request_chat_template": config.trust_request_chat_template,
+        "return_tokens_as_token_ids": config.return_tokens_as_token_ids,
+        "enable_prompt_tokens_details": config.enable_prompt_tokens_details,
+        "enable_force_include_usage": config.enable_force_include_usage,
+        "disable_log_stats": config.disable_log_stats,
+    }
+
+
+def _http_threads() -> int:
+    return min(_MAX_HTTP_THREADS, os.cpu_count() or 1)

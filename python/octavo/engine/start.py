@@ -1,0 +1,165 @@
+"""From options to a running engine: what serving and offline use have in common."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo._core import EngineClient, EngineHandle, TextModel, frame_layout
+from octavo.engine.errors import ModelError
+from octavo.engine.source import find_model, find_tokenizer
+from octavo.executor.errors import WorkerError
+from octavo.executor.inline import InlineExecutor
+from octavo.executor.process import ProcessExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from octavo._core import Limits
+    from octavo.config import EngineConfig
+    from octavo.executor.loop import Executor
+
+_log = logging.getLogger("octavo")
+
+_NO_LIMIT = 1 << 28
+_MAX_N = 16384
+_MAX_STOP_STRINGS = 64
+
+
+@dataclass(frozen=True)
+class StartedEngine:
+    """An engine that waits for its step loop."""
+
+    config: EngineConfig
+    model: Path
+    text: TextModel
+    executor: Executor
+    handle: EngineHandle
+    client: EngineClient
+    facts: dict[str, Any]
+    sampling_defaults: dict[str, Any]
+
+
+def start_engine(
+    config: EngineConfig, say: Callable[[str], None], *, own_process: bool, leave: Callable[[], bool]
+) -> StartedEngine:
+    """Find and load the model and put an engine around it.
+
+    `say` gets a line about each thing that takes time. `leave` turns true when nobody waits any more. Raises
+    ModelError with one readable line; nothing stays running then.
+    """
+    model = find_model(config, say)
+    tokenizer = find_tokenizer(config, say)
+    executor: Executor
+    if own_process:
+        executor = ProcessExecutor(worker_config(config, model), say, leave)
+    else:
+        executor = InlineExecutor(worker_config(config, model), say)
+    try:
+        return _assemble(config, model, tokenizer, executor)
+    except WorkerError as error:
+        executor.close()
+        _log.debug("%s", error.details)
+        raise ModelError(str(error)) from None
+    except (ValueError, OSError) as error:
+        executor.close()
+        raise ModelError(str(error)) from error
+    except BaseException:
+        executor.close()
+        raise
+
+
+def _assemble(config: EngineConfig, model: Path, tokenizer: Path | None, executor: Executor) -> StartedEngine:
+    # A worker process loads the weights meanwhile.
+    text = TextModel(model, tokenizer, config.chat_template, config.chat_template_content_format)
+    facts = executor.load()
+    limits = engine_limits(config, facts)
+    handle = EngineHandle(limits, served_names(config)[0], config.max_num_queued_tokens)
+    defaults = sampling_defaults(config, text)
+    client = EngineClient(handle, text, json.dumps(_client_config(config, text, defaults)))
+    depth = config.pipeline_depth if isinstance(executor, ProcessExecutor) else 1
+    executor.start(limits, frame_layout(limits), depth)
+    return StartedEngine(config, model, text, executor, handle, client, facts, defaults)
+
+
+def served_names(config: EngineConfig) -> list[str]:
+    """Names that the API answers to."""
+    return config.served_model_name or [config.model]
+
+
+def worker_config(config: EngineConfig, model: Path) -> dict[str, Any]:
+    """What the worker needs, for `worker.runner_config`."""
+    cpu_gib = config.cpu_kvcache_space
+    return {
+        "model": str(model),
+        "dtype": config.dtype,
+        "device": config.device,
+        "block_size": config.block_size,
+        "max_model_len": config.max_model_len,
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "max_logprobs": config.max_logprobs,
+        "kv_cache_memory_bytes": config.kv_cache_memory_bytes,
+        "cpu_kvcache_bytes": round(cpu_gib * 2**30) if cpu_gib else None,
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "num_gpu_blocks_override": config.num_gpu_blocks_override,
+        "seed": config.seed,
+        "load_format": config.load_format,
+        "hf_overrides": config.hf_overrides,
+        "cpu_threads": config.cpu_threads,
+    }
+
+
+def engine_limits(config: EngineConfig, facts: dict[str, Any]) -> Limits:
+    """The numbers that bound the core: options where they decide, facts where the model does."""
+    return {
+        "block_size": facts["block_size"],
+        "num_blocks": facts["num_blocks"],
+        "max_model_len": facts["max_model_len"],
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "long_prefill_token_threshold": config.long_prefill_token_threshold,
+        "max_num_queued_reqs": config.max_num_queued_reqs or _NO_LIMIT,
+        "max_logprobs": config.max_logprobs,
+        "vocab_size": facts["vocab_size"],
+        "watermark": config.watermark,
+        "enable_prefix_caching": config.enable_prefix_caching,
+        "policy": config.scheduling_policy,
+        "pipeline_depth": config.pipeline_depth,
+    }
+
+
+def sampling_defaults(config: EngineConfig, text: TextModel) -> dict[str, Any]:
+    """Values for what requests leave out; None where there is none."""
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+    found = _generation_config(config, text)
+    if "max_tokens" not in found and "max_new_tokens" in found:
+        found["max_tokens"] = found["max_new_tokens"]
+    return {name: found.get(name) for name in names}
+
+
+def _generation_config(config: EngineConfig, text: TextModel) -> dict[str, Any]:
+    if config.generation_config == "auto":
+        found = text.sampling_defaults
+    elif config.generation_config in ("none", "vllm"):
+        found = {}
+    else:
+        path = Path(config.generation_config).expanduser() / "generation_config.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError(f"the generation config {path} cannot be read: {error}") from None
+    return found | config.override_generation_config
+
+
+def _client_config(config: EngineConfig, text: TextModel, defaults: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "sampling_defaults": defaults,
+        "eos_token_ids": text.eos_token_ids,
+        "seed": config.seed,
+        "max_n": _MAX_N,
+        "max_stop_strings": _MAX_STOP_STRINGS,
+    }

@@ -1,0 +1,276 @@
+//! The kernels of `octavo-cpu` for `octavo.ops.cpu`, which checks tensors before it passes their addresses here.
+//!
+//! Every method takes addresses, sizes in elements and the types of elements (0 float32, 1 bfloat16, 2 float16), and
+//! runs without the GIL. None of them is of use elsewhere: a wrong address is a crash.
+
+#![allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
+
+use std::slice;
+use std::sync::Arc;
+
+use octavo_cpu::attention::{Attention, attend};
+use octavo_cpu::elementwise::{Ints, VecRef, embedding, rms_norm, silu_and_mul};
+use octavo_cpu::linear::{WeightRef, linear};
+use octavo_cpu::rope::{CacheMut, Rotation, rotary, write_kv};
+use octavo_cpu::{Cpu, DType, MatMut, MatRef};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::enter::{Failure, enter};
+
+/// A matrix from Python: address, type, rows, elements from row to row.
+type Matrix = (usize, u8, usize, usize);
+/// A vector from Python: address, type, elements.
+type Vector = (usize, u8, usize);
+
+fn dtype(code: u8) -> PyResult<DType> {
+    match code {
+        0 => Ok(DType::F32),
+        1 => Ok(DType::Bf16),
+        2 => Ok(DType::F16),
+        _ => Err(PyValueError::new_err(format!("{code} is not the code of an element type"))),
+    }
+}
+
+fn view((data, code, rows, stride): Matrix) -> PyResult<MatRef> {
+    Ok(MatRef { data: data as *const u8, dtype: dtype(code)?, rows, stride })
+}
+
+fn view_mut((data, code, rows, stride): Matrix) -> PyResult<MatMut> {
+    Ok(MatMut { data: data as *mut u8, dtype: dtype(code)?, rows, stride })
+}
+
+fn ints(data: usize, wide: bool) -> Ints {
+    if wide { Ints::I64(data as *const i64) } else { Ints::I32(data as *const i32) }
+}
+
+/// Lets the closure that leaves the GIL carry plain pointers.
+struct Carry<T>(T);
+// SAFETY: the caller holds the tensors until the call returns, and only that call uses the pointers.
+unsafe impl<T> Send for Carry<T> {}
+
+fn run<T>(py: Python<'_>, call: T, work: impl FnOnce(T) -> Result<(), String> + Send) -> PyResult<()> {
+    let call = Carry(call);
+    enter(py, move || {
+        let Carry(call) = { call };
+        work(call).map_err(Failure::Invalid)
+    })
+}
+
+/// An instruction set and threads.
+#[pyclass(frozen)]
+#[derive(Debug)]
+pub struct CpuKernels(Arc<Cpu>);
+
+#[pymethods]
+impl CpuKernels {
+    /// `threads` compute, the caller among them; with `bind` each but the caller keeps to a core.
+    #[new]
+    fn new(threads: usize, bind: bool) -> PyResult<Self> {
+        Ok(Self(Arc::new(Cpu::new(threads, bind).map_err(PyValueError::new_err)?)))
+    }
+
+    /// The name of the instruction set in use.
+    #[getter]
+    fn isa(&self) -> String {
+        self.0.isa.to_string()
+    }
+
+    /// `out = norm(x) * weight`; with `residual`, of `residual += x`.
+    #[pyo3(signature = (x, residual, weight, eps, out))]
+    fn rms_norm(
+        &self,
+        py: Python<'_>,
+        x: Matrix,
+        residual: Option<Matrix>,
+        weight: Vector,
+        eps: f32,
+        out: Matrix,
+    ) -> PyResult<()> {
+        let weight = VecRef { data: weight.0 as *const u8, dtype: dtype(weight.1)?, len: weight.2 };
+        let call = (view(x)?, residual.map(view_mut).transpose()?, weight, view_mut(out)?);
+        run(py, call, |(x, residual, weight, out)| {
+            // SAFETY: `ops.cpu` has checked the shapes.
+            unsafe { rms_norm(&self.0, x, residual, weight, eps, out) };
+            Ok(())
+        })
+    }
+
+    /// `out = silu(gate) * up` of rows of 2 n.
+    fn silu_and_mul(&self, py: Python<'_>, x: Matrix, n: usize, out: Matrix) -> PyResult<()> {
+        run(py, (view(x)?, view_mut(out)?), |(x, out)| {
+            // SAFETY: `ops.cpu` has checked the shapes.
+            unsafe { silu_and_mul(&self.0, x, n, out) };
+            Ok(())
+        })
+    }
+
+    /// Rows of `table` by id; `wide` ids are int64, others int32.
+    fn embedding(
+        &self,
+        py: Python<'_>,
+        table: Matrix,
+        n: usize,
+        ids: usize,
+        wide: bool,
+        out: Matrix,
+    ) -> PyResult<()> {
+        run(py, (view(table)?, ints(ids, wide), view_mut(out)?), |(table, ids, out)| {
+            // SAFETY: `ops.cpu` has checked the shapes; ids are checked by the kernel.
+            unsafe { embedding(&self.0, table, n, ids, out) }
+        })
+    }
+
+    /// Rotates `q_heads` heads of `q` and `k_heads` of `k` in place. `table` is (address, rows, rotary_dim) of
+    /// float32; positions are int64.
+    fn rotary(
+        &self,
+        py: Python<'_>,
+        positions: usize,
+        q: Matrix,
+        q_heads: usize,
+        k: Matrix,
+        k_heads: usize,
+        head_dim: usize,
+        table: (usize, usize, usize),
+        interleaved: bool,
+    ) -> PyResult<()> {
+        let rotation = Rotation {
+            positions: ints(positions, true),
+            cos_sin: table.0 as *const f32,
+            max_position: table.1,
+            rotary_dim: table.2,
+            interleaved,
+        };
+        run(py, (rotation, view_mut(q)?, view_mut(k)?), |(rotation, q, k)| {
+            // SAFETY: `ops.cpu` has checked the shapes; positions are checked by the kernel.
+            unsafe {
+                rotary(&self.0, rotation, q, q_heads, head_dim)?;
+                rotary(&self.0, rotation, k, k_heads, head_dim)
+            }
+        })
+    }
+
+    /// Writes keys and values to their slots. `cache` is (address, type, num_blocks, kv_heads, block_size, head_dim);
+    /// slots are int64.
+    fn write_kv(
+        &self,
+        py: Python<'_>,
+        k: Matrix,
+        v: Matrix,
+        cache: (usize, u8, usize, usize, usize, usize),
+        slots: usize,
+    ) -> PyResult<()> {
+        let (data, code, num_blocks, kv_heads, block_size, head_dim) = cache;
+        let data = data as *mut u8;
+        let cache = CacheMut { data, dtype: dtype(code)?, num_blocks, kv_heads, block_size, head_dim };
+        run(py, (view(k)?, view(v)?, cache, slots as *const i64), |(k, v, cache, slots)| {
+            // SAFETY: `ops.cpu` has checked the shapes; slots are checked by the kernel.
+            unsafe { write_kv(&self.0, k, v, cache, slots) }
+        })
+    }
+
+    /// Attends `q` of `heads` heads to the rows' blocks. `rows` is (number, address of int32 query starts, address of
+    /// int32 sequence lengths, address of int32 block tables, entries from table to table).
+    #[pyo3(signature = (q, heads, cache, rows, scale, window, softcap, out))]
+    fn attention(
+        &self,
+        py: Python<'_>,
+        q: Matrix,
+        heads: usize,
+        cache: (usize, u8, usize, usize, usize, usize),
+        rows: (usize, usize, usize, usize, usize),
+        scale: f32,
+        window: Option<usize>,
+        softcap: Option<f32>,
+        out: Matrix,
+    ) -> PyResult<()> {
+        let (data, code, num_blocks, kv_heads, block_size, head_dim) = cache;
+        let (count, starts, lens, tables, table_stride) = rows;
+        // SAFETY: `ops.cpu` passes arrays of `count + 1` and `count` elements that outlive the call.
+        let (query_start, seq_lens) = unsafe {
+            (
+                slice::from_raw_parts(starts as *const i32, count + 1),
+                slice::from_raw_parts(lens as *const i32, count),
+            )
+        };
+        let call = Attention {
+            q: view(q)?,
+            cache: data as *const u8,
+            cache_dtype: dtype(code)?,
+            num_blocks,
+            block_size,
+            heads,
+            kv_heads,
+            head_dim,
+            query_start,
+            seq_lens,
+            block_tables: tables as *const i32,
+            table_stride,
+            scale,
+            window,
+            softcap,
+        };
+        run(py, (call, view_mut(out)?), |(call, out)| {
+            // SAFETY: `ops.cpu` has checked the shapes; lengths and blocks are checked by the kernel.
+            unsafe { attend(&self.0, &call, out) }
+        })
+    }
+}
+
+/// A weight in the kernels' own order.
+#[pyclass(frozen)]
+#[derive(Debug)]
+pub struct PackedWeight {
+    weight: octavo_cpu::linear::PackedWeight,
+    cpu: Arc<Cpu>,
+}
+
+#[pymethods]
+impl PackedWeight {
+    /// Copies a contiguous weight `[n, k]` at `data` and a float32 bias `[n]` at `bias` (0: none).
+    #[new]
+    fn new(
+        py: Python<'_>,
+        kernels: &CpuKernels,
+        data: usize,
+        code: u8,
+        n: usize,
+        k: usize,
+        bias: usize,
+    ) -> PyResult<Self> {
+        let cpu = Arc::clone(&kernels.0);
+        let call =
+            Carry((WeightRef { data: data as *const u8, dtype: dtype(code)?, n, k }, bias as *const f32));
+        enter(py, move || {
+            let Carry((weight, bias)) = { call };
+            // SAFETY: `ops.cpu` has checked the shapes.
+            let weight = unsafe {
+                let bias = (!bias.is_null()).then(|| slice::from_raw_parts(bias, n));
+                octavo_cpu::linear::PackedWeight::pack(&cpu.pool, weight, bias)
+            };
+            Ok::<_, Failure>(Self { weight, cpu })
+        })
+    }
+
+    /// Bytes held.
+    #[getter]
+    fn size_bytes(&self) -> usize {
+        self.weight.size_bytes()
+    }
+
+    /// `out = x @ weight.T + bias`.
+    fn linear(&self, py: Python<'_>, x: Matrix, out: Matrix) -> PyResult<()> {
+        run(py, (view(x)?, view_mut(out)?), |(x, out)| {
+            // SAFETY: `ops.cpu` has checked the shapes.
+            unsafe { linear(&self.cpu, &self.weight, x, out) };
+            Ok(())
+        })
+    }
+}
+
+/// Adds the classes to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<CpuKernels>()?;
+    module.add_class::<PackedWeight>()
+}

@@ -1,0 +1,118 @@
+//! The engine as the step loop sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use octavo_server::engine::QueueLimits;
+use octavo_server::metrics::Metrics;
+use octavo_server::{EngineHandle as Handle, Planned as Plan};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::buffer::Bytes;
+use crate::enter::{Failure, enter};
+use crate::frame::Limits;
+
+/// What the step loop does next.
+#[pyclass(eq, eq_int, frozen, module = "octavo._core")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planned {
+    /// The frame holds a step to compute.
+    Step,
+    /// No step for now: commit one that is in flight, or ask again.
+    Idle,
+    /// The engine has stopped or failed: leave the loop.
+    Stopped,
+}
+
+/// The engine core between the step loop and the doors.
+#[pyclass(frozen, module = "octavo._core")]
+#[derive(Debug)]
+pub struct EngineHandle(pub Handle);
+
+#[pymethods]
+impl EngineHandle {
+    /// An engine with nothing in it. `model` names it in metrics; `max_queued_tokens` bounds prompt tokens
+    /// that wait to be computed.
+    #[new]
+    #[pyo3(signature = (limits, model, max_queued_tokens=None))]
+    fn new(py: Python<'_>, limits: Limits, model: &str, max_queued_tokens: Option<u64>) -> PyResult<Self> {
+        let limits = limits.resolve()?;
+        let queue = QueueLimits { max_requests: limits.max_num_queued_reqs, max_prompt_tokens: max_queued_tokens };
+        enter(py, || {
+            let metrics = Arc::new(Metrics::new(model, limits.max_model_len)?);
+            Handle::new(limits, queue, metrics)
+        })
+        .map(Self)
+    }
+
+    /// Plan the next step into `frame`, waiting up to `timeout_s` seconds if there is nothing to do.
+    fn plan(&self, py: Python<'_>, mut frame: Bytes, timeout_s: f64) -> PyResult<Planned> {
+        let timeout = duration(timeout_s)?;
+        let frame = frame.write()?;
+        let planned = enter(py, || self.0.plan(frame, timeout))?;
+        Ok(match planned {
+            Plan::Step(_) => Planned::Step,
+            Plan::Idle => Planned::Idle,
+            Plan::Stopped => Planned::Stopped,
+        })
+    }
+
+    /// Take in the result of the oldest step in flight.
+    #[expect(clippy::needless_pass_by_value, reason = "extracted from Python")]
+    fn commit(&self, py: Python<'_>, result: Bytes) -> PyResult<()> {
+        let result = result.read();
+        enter(py, || self.0.commit(result))
+    }
+
+    /// The worker has started again with empty KV memory; requests are computed again from their tokens.
+    fn recover(&self, py: Python<'_>) -> PyResult<()> {
+        enter(py, || Ok::<_, Failure>(self.0.recover()))
+    }
+
+    /// End all requests as aborted and refuse more; the loop leaves.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        enter(py, || Ok::<_, Failure>(self.0.stop()))
+    }
+
+    /// End all requests with `message`: the engine cannot go on.
+    fn fail(&self, py: Python<'_>, message: &str) -> PyResult<()> {
+        enter(py, || Ok::<_, Failure>(self.0.fail(message)))
+    }
+
+    /// Why the engine has failed, if it has.
+    fn failure(&self) -> Option<String> {
+        self.0.failure().map(|error| error.message().to_owned())
+    }
+
+    /// Forget cached prefixes that no request uses; False when some are in use and stay.
+    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
+        enter(py, || Ok::<_, Failure>(self.0.reset_prefix_cache()))
+    }
+
+    /// Counters and levels of the core.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = enter(py, || Ok::<_, Failure>(self.0.stats()))?;
+        let described = PyDict::new(py);
+        described.set_item("running", stats.running)?;
+        described.set_item("waiting", stats.waiting)?;
+        described.set_item("blocks_total", stats.blocks_total)?;
+        described.set_item("blocks_used", stats.blocks_used)?;
+        described.set_item("blocks_cached", stats.blocks_cached)?;
+        described.set_item("kv_usage", stats.kv_usage)?;
+        described.set_item("prefix_query_tokens", stats.prefix_query_tokens)?;
+        described.set_item("prefix_hit_tokens", stats.prefix_hit_tokens)?;
+        described.set_item("preemptions", stats.preemptions)?;
+        described.set_item("prompt_tokens_computed", stats.prompt_tokens_computed)?;
+        described.set_item("prompt_tokens_cached", stats.prompt_tokens_cached)?;
+        described.set_item("generated_tokens", stats.generated_tokens)?;
+        described.set_item("steps", stats.steps)?;
+        Ok(described)
+    }
+}
+
+/// Seconds from Python; `ValueError` where they are no duration.
+pub fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Failure::Invalid(format!("a timeout must be a finite number of seconds, not {seconds}")).into())
+}
