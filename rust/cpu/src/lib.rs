@@ -14,13 +14,12 @@ pub mod attention;
 mod buffer;
 mod dtype;
 pub mod elementwise;
-
 mod isa;
 pub mod linear;
 mod matrix;
 pub mod pool;
-
 pub mod rope;
+pub mod sampling;
 pub mod simd;
 mod tile;
 

@@ -226,6 +226,24 @@ impl F32x16 for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn unordered(self) -> u32 {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let low = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0)).cast_unsigned();
+            let high = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.1, self.1)).cast_unsigned();
+            low | high << 8
+        }
+    }
+    #[inline(always)]
+    unsafe fn at_least(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let low = _mm256_cmp_ps::<_CMP_GE_OQ>(self.0, b.0);
+            let high = _mm256_cmp_ps::<_CMP_GE_OQ>(self.1, b.1);
+            Self(_mm256_and_ps(low, self.0), _mm256_and_ps(high, self.1))
+        }
+    }
+    #[inline(always)]
     unsafe fn transpose(rows: &mut [Self; LANES]) {
         // SAFETY: the trait's contract.
         unsafe {

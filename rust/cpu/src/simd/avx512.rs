@@ -169,6 +169,16 @@ impl F32x16 for Avx512 {
         u32::from(unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(self.0, b.0) })
     }
     #[inline(always)]
+    unsafe fn unordered(self) -> u32 {
+        // SAFETY: the trait's contract.
+        u32::from(unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0) })
+    }
+    #[inline(always)]
+    unsafe fn at_least(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        Self(unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(self.0, b.0), self.0) })
+    }
+    #[inline(always)]
     unsafe fn transpose(rows: &mut [Self; LANES]) {
         // SAFETY: the trait's contract.
         unsafe {

@@ -80,6 +80,10 @@ pub trait F32x16: Copy {
     unsafe fn greatest(self) -> f32;
     /// A bit for each lane that is greater than `b`'s.
     unsafe fn greater(self, b: Self) -> u32;
+    /// A bit for each lane that is not a number.
+    unsafe fn unordered(self) -> u32;
+    /// Lanes that are at least `b`'s, the others zero.
+    unsafe fn at_least(self, b: Self) -> Self;
     /// Turns rows into columns.
     unsafe fn transpose(rows: &mut [Self; LANES]);
 

@@ -135,6 +135,14 @@ impl F32x16 for Scalar {
         (0..LANES).map(|i| u32::from(self.0[i] > b.0[i]) << i).sum()
     }
     #[inline(always)]
+    unsafe fn unordered(self) -> u32 {
+        (0..LANES).map(|i| u32::from(self.0[i].is_nan()) << i).sum()
+    }
+    #[inline(always)]
+    unsafe fn at_least(self, b: Self) -> Self {
+        self.map2(b, |a, b| if a >= b { a } else { 0.0 })
+    }
+    #[inline(always)]
     unsafe fn transpose(rows: &mut [Self; LANES]) {
         let old = *rows;
         *rows = std::array::from_fn(|i| Self(std::array::from_fn(|j| old[j].0[i])));
