@@ -59,6 +59,12 @@ class ModelConfig:
             raise UnsupportedModelError(
                 "config.json has no `architectures`: it does not say what model this is"
             )
+        quantization = config.get("quantization_config")
+        if quantization:
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+            raise UnsupportedModelError(
+                f"the checkpoint is quantised with {method!r}; supported are float checkpoints and GGUF files"
+            )
         numbers = {name: _integer(config, name) for name in _LIMITS if config.get(name) is not None}
         missing = [name for name in _LIMITS if name not in numbers and name not in _OPTIONAL]
         if missing:
