@@ -3,9 +3,13 @@
 //! `load` drives any OpenAI-compatible server, `sim` runs the real core in
 //! virtual time against a model of a device, `micro` times the core's hot paths.
 
+pub mod arrivals;
 pub mod distribution;
 pub mod error;
 pub mod load;
+pub mod micro;
 pub mod output;
+mod random;
+pub mod sim;
 
 pub use error::{Error, Result};

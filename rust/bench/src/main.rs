@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use octavo_bench::load;
+use octavo_bench::{load, micro, sim};
 
 /// Measures servers of language models and Octavo's own core.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(version, max_term_width = 100, args_override_self = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -16,11 +16,15 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Load(Box<load::LoadArgs>),
+    Sim(Box<sim::SimArgs>),
+    Micro(micro::MicroArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Load(args) => load::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Micro(args) => micro::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

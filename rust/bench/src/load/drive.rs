@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::arrivals::Arrivals;
 use super::dialogue::Dialogue;
 use super::feed::{self, Job};
 use super::progress::Progress;
@@ -15,6 +14,7 @@ use super::slo::Slo;
 use super::target::Target;
 use super::totals::Totals;
 use super::workload::{Conversation, Workload};
+use crate::arrivals::Arrivals;
 use crate::error::Result;
 
 /// What a level of load is made of.

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use tokio::sync::mpsc;
 
-use super::arrivals::Arrivals;
 use super::workload::{Conversation, Workload};
+use crate::arrivals::Arrivals;
 use crate::error::{Error, Result};
 
 /// Conversations that wait to be taken in a closed loop.

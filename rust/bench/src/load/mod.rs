@@ -1,7 +1,6 @@
 //! `octavo-bench load`: drives any OpenAI-compatible server.
 
 mod args;
-mod arrivals;
 mod chunk;
 mod client;
 mod dataset;
@@ -26,12 +25,12 @@ use serde_json::{Map, Value};
 
 pub use args::{ArrivalArgs, LoadArgs, PromptFormat, RampArgs, RampOver, ServerArgs, WorkloadArgs};
 
-use self::arrivals::Arrivals;
 use self::drive::Level;
 use self::ramp::Search;
 use self::target::Target;
 use self::totals::Totals;
 use self::workload::Workload;
+use crate::arrivals::Arrivals;
 use crate::error::{Error, Result};
 use crate::output;
 

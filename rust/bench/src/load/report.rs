@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::arrivals::Arrivals;
 use super::totals::Totals;
+use crate::arrivals::Arrivals;
 use crate::output::{number, put_summary, row, summary_head, summary_row};
 
 impl Totals {

@@ -3,14 +3,15 @@
 
 use std::str::FromStr;
 
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 
 use super::args::WorkloadArgs;
 use super::dataset;
 use super::dialogue::Api;
 use super::words::WORDS;
 use crate::error::{Error, Result};
+use crate::random::{Purpose, stream};
 
 /// What one turn adds to a conversation.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,8 +164,9 @@ impl Workload {
 
 impl Random {
     fn conversation(&self, index: u64) -> Conversation {
-        let mut rng = stream(self.seed, 1, index);
-        let mut prefix_rng = stream(self.seed, 2, rng.random_range(0..u64::from(self.num_prefixes)));
+        let mut rng = stream(self.seed, Purpose::Request, index);
+        let group = rng.random_range(0..u64::from(self.num_prefixes));
+        let mut prefix_rng = stream(self.seed, Purpose::Prefix, group);
         (0..self.turns)
             .map(|turn| {
                 let input_len = self.length(&mut rng, self.input_len);
@@ -201,15 +203,6 @@ impl Random {
         }
         Prompt::Text(text)
     }
-}
-
-/// An independent random stream for each (seed, purpose, index).
-pub(crate) fn stream(seed: u64, purpose: u64, index: u64) -> StdRng {
-    let mut key = [0; 32];
-    key[..8].copy_from_slice(&seed.to_le_bytes());
-    key[8..16].copy_from_slice(&purpose.to_le_bytes());
-    key[16..24].copy_from_slice(&index.to_le_bytes());
-    StdRng::from_seed(key)
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ async fn request(stream: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)>
         stream.read_line(&mut line).await.ok()?;
         match line.trim_end().split_once(": ") {
             Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.parse().unwrap()
+                length = value.parse().unwrap();
             }
             Some(_) => {}
             None => break,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, Gamma};
 
-use super::workload::stream;
 use crate::error::{Error, Result};
+use crate::random::{Purpose, stream};
 
 /// How arrivals are spaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +60,7 @@ impl Arrivals {
                 _ => Gaps::Fixed(1.0 / rate),
             }
         };
-        Some(Times { gaps, rng: stream(seed, 3, 0), next_s: 0.0 })
+        Some(Times { gaps, rng: stream(seed, Purpose::Arrivals, 0), next_s: 0.0 })
     }
 }
 
