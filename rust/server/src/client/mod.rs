@@ -78,6 +78,13 @@ impl Client {
         self.0.chat_template.as_ref()
     }
 
+    /// A seed for a request without one. With [`ClientConfig::seed`] the k-th
+    /// call always gives the same; calls to [`Self::generate`] take one a prompt
+    /// without a seed, so a door that wants an order of its own draws them first.
+    pub fn fresh_seed(&self) -> u64 {
+        self.0.seeds.fresh()
+    }
+
     /// Starts to continue `request`'s prompts.
     ///
     /// # Errors
@@ -116,7 +123,7 @@ impl Client {
     }
 
     fn engine_request(&self, prompt: &Arc<[Token]>, resolved: &Resolved, seed: u64) -> EngineRequest {
-        let room = self.0.engine.limits().max_model_len.saturating_sub(prompt.len() as u32).max(1);
+        let room = self.0.engine.limits().context_len().saturating_sub(prompt.len() as u32).max(1);
         let mut stop = resolved.stop.clone();
         stop.max_tokens = stop.max_tokens.min(room);
         stop.min_tokens = stop.min_tokens.min(stop.max_tokens);
