@@ -5,12 +5,13 @@
 //! `shared/golden` beside the repository). Each model has its own tests, so that a
 //! machine with some of the models can run those: `cargo test ... -- smollm2`.
 #![cfg(feature = "golden")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 use octavo_gguf::Gguf;
-use octavo_text::{Detokenizer, Tokenizer};
+use octavo_text::{ChatRequest, ChatTemplate, Clock, Detokenizer, Error, Overrides, TextModel, Tokenizer};
 use serde_json::Value;
 
 const NO_LIMIT: usize = usize::MAX;
@@ -73,6 +74,7 @@ struct Report {
 }
 
 impl Report {
+    #[allow(clippy::needless_pass_by_value, reason = "shorter at every call")]
     fn check<T: PartialEq + std::fmt::Debug>(&mut self, record: &Value, what: &str, found: T, wanted: T) {
         self.checked += 1;
         if found != wanted {
@@ -81,8 +83,8 @@ impl Report {
     }
 
     fn finish(self, name: &str) {
-        println!("{name}: {} checks, {} failures", self.checked, self.failures.len());
-        assert!(self.failures.is_empty(), "{name}:\n{}", self.failures.join("\n"));
+        let (failures, checked) = (self.failures.len(), self.checked);
+        assert!(failures == 0, "{name}: {failures} of {checked} fail\n{}", self.failures.join("\n"));
     }
 }
 
@@ -172,7 +174,7 @@ fn minilm_tokenization() {
     check_tokenization(&tokenizer, "all-MiniLM-L6-v2");
 }
 
-/// Checks one vocabulary file and, with it, that byte-level vocabularies give text back.
+/// Checks one vocabulary file.
 fn check_vocab(name: &str) {
     let file = format!("ggml-vocab-{name}.gguf");
     let tokenizer = gguf_tokenizer(models().join("llama-cpp-vocab").join(&file));
@@ -208,4 +210,85 @@ vocab_tests! {
     vocab_qwen35 "qwen35",
     vocab_refact "refact",
     vocab_starcoder "starcoder",
+}
+
+/// The sources of the templates in GGUF files and in files of their own.
+fn template_source(record: &Value) -> String {
+    if let Some(file) = record["template_file"].as_str() {
+        let path = models().join(file);
+        return std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    let gguf = Gguf::open(model_file(&format!("{}-gguf", text(record, "template")), ".gguf")).unwrap();
+    gguf.str("tokenizer.chat_template").unwrap().unwrap().to_owned()
+}
+
+fn compile(record: &Value) -> ChatTemplate {
+    let specials = ["bos_token", "eos_token"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), record[name].as_str()?.to_owned())))
+        .collect();
+    let now = record["now"].as_str().unwrap_or("2026-01-15T12:00:00").parse().unwrap();
+    let clock: Clock = Arc::new(move || now);
+    ChatTemplate::with_clock(&template_source(record), specials, clock)
+        .unwrap_or_else(|error| panic!("{}: {error}", record["id"]))
+}
+
+fn check_templates(name: &str, wanted: impl Fn(&Value) -> bool) {
+    let mut report = Report::default();
+    for record in records("chat_templates.jsonl").iter().filter(|record| wanted(record)) {
+        let request = ChatRequest {
+            messages: record["messages"].as_array().unwrap(),
+            tools: record["tools"].as_array().map(Vec::as_slice),
+            documents: None,
+            add_generation_prompt: record["add_generation_prompt"].as_bool().unwrap(),
+            continue_final_message: false,
+            kwargs: record["template_kwargs"].as_object(),
+        };
+        let found = compile(record).render(&request);
+        match (record["rendered"].as_str(), record["raises"].as_str()) {
+            (Some(rendered), _) => report.check(record, "rendered", found, Ok(rendered.to_owned())),
+            (None, Some(raises)) => {
+                // Other exceptions are Hugging Face's own limits: it is enough not to crash.
+                if let Some(message) = raises.strip_prefix("TemplateError: ") {
+                    report.check(record, "refusal", found, Err(Error::Refused(message.to_owned())));
+                }
+            }
+            (None, None) => panic!("{} says neither what is rendered nor what is raised", record["id"]),
+        }
+    }
+    assert!(report.checked > 0, "no record was checked");
+    report.finish(name);
+}
+
+#[test]
+fn smollm2_chat_template() {
+    check_templates("chat template of smollm2", |record| record["template"] == "smollm2-135m-instruct");
+}
+
+#[test]
+fn qwen_chat_template() {
+    check_templates("chat template of qwen", |record| record["template"] == "qwen2.5-coder-0.5b-instruct");
+}
+
+#[test]
+fn vocab_chat_templates() {
+    check_templates("chat templates in files", |record| !record["template_file"].is_null());
+}
+
+#[test]
+fn smollm2_model() {
+    let path = model_file("smollm2-135m-instruct-gguf", ".gguf");
+    let model = TextModel::open(&path, &Overrides::default()).unwrap();
+    assert_eq!(model.context_len, Some(8192));
+    assert_eq!(model.bos_token_id(), Some(1));
+    assert_eq!(model.eos_token_ids, [2]);
+    let messages = [serde_json::json!({"role": "user", "content": "Hello there!"})];
+    let request = ChatRequest { messages: &messages, add_generation_prompt: true, ..ChatRequest::default() };
+    let rendered = model.chat_template.unwrap().render(&request).unwrap();
+    assert!(
+        rendered.ends_with("<|im_start|>user\nHello there!<|im_end|>\n<|im_start|>assistant\n"),
+        "{rendered}"
+    );
+    let tokens = model.tokenizer.encode(&rendered, false, 100).unwrap();
+    assert_eq!(model.tokenizer.decode(&tokens, false), rendered);
 }

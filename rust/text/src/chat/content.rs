@@ -130,7 +130,7 @@ pub(super) fn mark_final(messages: &[Value], mark: &str) -> Result<Vec<Value>> {
         other => other,
     };
     match text {
-        Some(Value::String(text)) => text.push_str(&format!("{mark} ")),
+        Some(Value::String(text)) => text.extend([mark, " "]),
         _ => {
             return Err(Error::invalid(
                 "continue_final_message",

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{AutoEscape, Environment, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
@@ -10,7 +10,7 @@ use super::{Clock, python};
 use crate::error::{Error, Result};
 
 /// Steps that a rendering may take; a long conversation takes some 100 a message.
-const FUEL: u64 = 20_000_000;
+const FUEL: u64 = 10_000_000;
 /// Deepest macros and includes.
 const RECURSION: usize = 100;
 /// Most bytes that a template may print.
@@ -49,6 +49,11 @@ pub(super) fn new(clock: Clock) -> Environment<'static> {
     environment.add_filter("tojson", to_json);
     environment.add_filter("string", |value: &Value| python::string(value));
     environment.add_filter("join", join);
+    environment.add_filter("trim", trim);
+    environment.add_filter("upper", |value: &Value| python::string(value).to_uppercase());
+    environment.add_filter("lower", |value: &Value| python::string(value).to_lowercase());
+    environment.add_filter("length", length);
+    environment.add_filter("count", length);
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
     });
@@ -118,7 +123,7 @@ fn raised(error: &minijinja::Error) -> Option<String> {
 fn describe(error: &minijinja::Error) -> String {
     let mut text = error.to_string();
     for cause in causes(error).skip(1) {
-        text.push_str(&format!(": {cause}"));
+        text.extend([": ", &cause.to_string()]);
     }
     text
 }
@@ -141,28 +146,47 @@ fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> JinjaResu
     pycompat::unknown_method_callback(state, value, name, args)
 }
 
-fn to_json(value: &Value, positional: Rest<Value>, options: Kwargs) -> JinjaResult<Value> {
-    let mut style = python::JsonStyle::default();
-    if !positional.is_empty() {
-        return Err(failed("tojson takes its options by name"));
+#[expect(clippy::needless_pass_by_value, reason = "minijinja passes arguments so")]
+fn to_json(value: &Value, options: Kwargs) -> JinjaResult<Value> {
+    if value.is_undefined() {
+        return Err(failed("tojson: the value is undefined"));
     }
-    style.ascii = options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
-    style.indent = options.get::<Option<usize>>("indent")?;
-    style.sort_keys = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
-    style.separators = match options.get::<Option<Vec<String>>>("separators")? {
+    let separators = match options.get::<Option<Vec<String>>>("separators")? {
         None => None,
         Some(pair) => match <[String; 2]>::try_from(pair) {
             Ok([item, key]) => Some((item, key)),
             Err(_) => return Err(failed("tojson: separators must be a pair of strings")),
         },
     };
+    let style = python::JsonStyle {
+        ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        indent: options.get::<Option<usize>>("indent")?,
+        sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        separators,
+    };
     options.assert_all_used()?;
-    Ok(Value::from(style.write(&serde_json::to_value(value).map_err(|error| failed(error.to_string()))?)))
+    let value = serde_json::to_value(value).map_err(|error| failed(format!("tojson: {error}")))?;
+    Ok(Value::from(style.write(&value)))
 }
 
 fn join(values: &Value, separator: Option<&str>) -> JinjaResult<String> {
     let parts: Vec<String> = values.try_iter()?.map(|value| python::string(&value)).collect();
     Ok(parts.join(separator.unwrap_or_default()))
+}
+
+fn trim(value: &Value, characters: Option<&str>) -> String {
+    let text = python::string(value);
+    match characters {
+        Some(characters) => text.trim_matches(|character| characters.contains(character)).to_owned(),
+        None => text.trim().to_owned(),
+    }
+}
+
+fn length(value: &Value) -> JinjaResult<usize> {
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    value.len().ok_or_else(|| failed(format!("a value of type {} has no length", value.kind())))
 }
 
 /// `{% generation %}` only marks text for training. An `if` that is always true has

@@ -7,14 +7,12 @@ use minijinja::value::ValueKind;
 
 /// Python's `str(value)`.
 pub(super) fn string(value: &Value) -> String {
-    match value.as_str() {
-        Some(text) => text.to_owned(),
-        None => {
-            let mut out = String::new();
-            repr(&mut out, value);
-            out
-        }
+    if let Some(text) = value.as_str() {
+        return text.to_owned();
     }
+    let mut out = String::new();
+    repr(&mut out, value);
+    out
 }
 
 /// Python's `repr(value)`.

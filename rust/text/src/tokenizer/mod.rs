@@ -83,20 +83,18 @@ impl Tokenizer {
     /// Fails with [`Error::TooLong`] if there are more than `max_tokens`; where the
     /// length of `text` shows it, that is before any work.
     pub fn encode(&self, text: &str, add_special_tokens: bool, max_tokens: usize) -> Result<Vec<Token>> {
-        let check = |tokens: usize| match tokens > max_tokens {
-            true => Err(Error::TooLong { tokens, max_tokens }),
-            false => Ok(()),
+        let check = |tokens: usize| {
+            if tokens > max_tokens { Err(Error::TooLong { tokens, max_tokens }) } else { Ok(()) }
         };
         check(text.len() / self.max_bytes_per_token)?;
         let encoding = self
             .inner
             .encode_fast(text, add_special_tokens)
             .map_err(|error| Error::Internal(format!("tokenizing failed: {error}")))?;
-        let (prefix, suffix) = match add_special_tokens {
-            true => (self.roles.prefix.as_slice(), self.roles.suffix.as_slice()),
-            false => (&[][..], &[][..]),
-        };
-        let tokens = [prefix, encoding.get_ids(), suffix].concat();
+        let mut tokens = Vec::with_capacity(encoding.len() + 2);
+        tokens.extend(self.roles.prefix.iter().filter(|_| add_special_tokens));
+        tokens.extend(encoding.get_ids());
+        tokens.extend(self.roles.suffix.iter().filter(|_| add_special_tokens));
         check(tokens.len())?;
         Ok(tokens)
     }

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 
 /// The rule, read off a tokenizer's decoder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "steps of a decoder, each there or not")]
 pub(crate) struct Rule {
     /// Characters spell bytes, as in GPT-2.
     pub(crate) byte_level: bool,
