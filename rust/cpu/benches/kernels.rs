@@ -3,7 +3,7 @@
 //! Options by environment: `THREADS` (2), `OCTAVO_CPU_ISA`. Prints the best of several runs: other programs disturb
 //! a run, nothing makes it faster.
 
-#![allow(clippy::print_stdout, missing_docs)]
+#![allow(clippy::print_stdout, clippy::inline_always)]
 
 use octavo_cpu::linear::{PackedWeight, WeightRef, linear};
 use octavo_cpu::simd::{F32x16, Kernel, dispatch};

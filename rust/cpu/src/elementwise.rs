@@ -1,7 +1,5 @@
 //! Row by row operators: norms, gated activation, embedding. Arithmetic is f32 whatever the tensors' types.
 
-#![allow(clippy::inline_always)]
-
 use crate::pool::AssumeSync;
 use crate::simd::{F32x16, Kernel, LANES, dispatch};
 use crate::{Cpu, DType, MatMut, MatRef};

@@ -8,7 +8,12 @@
 //! * **The same bits on every instruction set** for the floating-point kernels, because the sixteen lanes, the
 //!   order of operations and the use of fused multiply-add are the same on all of them.
 
-#![allow(unsafe_code)]
+// Vectors must be inlined into the entry point that is compiled for their instruction set.
+#![allow(clippy::inline_always)]
+// Matrices of several types are passed as bytes; their elements are aligned.
+#![allow(clippy::cast_ptr_alignment)]
+// Bits are what is promised.
+#![allow(clippy::float_cmp)]
 
 pub mod attention;
 mod buffer;

@@ -28,7 +28,7 @@ struct Padded<T>(T);
 struct Shared {
     state: Padded<AtomicU64>,
     /// Written by the caller while the job is closed and nobody is inside; read by those inside.
-    body: UnsafeCell<Option<*const Body<'static>>>,
+    body: UnsafeCell<Option<&'static Body<'static>>>,
     /// Chunks not yet taken from each worker's share: first in the high half, end in the low half.
     shares: Vec<Padded<AtomicU64>>,
     asleep: AtomicUsize,
@@ -42,8 +42,6 @@ struct Shared {
 
 // SAFETY: `body` is guarded by `state` as described there; everything else is atomic or locked.
 unsafe impl Sync for Shared {}
-// SAFETY: the pointer in `body` is to a `Sync` closure.
-unsafe impl Send for Shared {}
 
 /// Lets the chunks of a job share raw pointers. Whoever makes one sees to it that chunks write disjoint places and
 /// read only what no other chunk writes.
@@ -55,7 +53,6 @@ unsafe impl<T> Sync for AssumeSync<T> {}
 impl<T: Copy> AssumeSync<T> {
     /// What is shared. A method, so that closures capture the whole and not the pointer inside.
     #[inline(always)]
-    #[allow(clippy::inline_always)]
     pub fn get(&self) -> T {
         self.0
     }
@@ -168,12 +165,12 @@ impl Shared {
             let end = (chunks * (index + 1).min(threads) / threads) as u64;
             share.0.store(first << 32 | end, Ordering::Relaxed);
         }
-        let body: *const Body<'_> = body;
         // SAFETY: the job is closed and nobody is inside, so no one else touches `body`. Only the lifetime changes:
         // `close` returns before the borrow ends, and after it no worker uses the pointer.
         unsafe {
-            *self.body.get() = Some(std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body))
-        };
+            let body = std::mem::transmute::<&Body<'_>, &'static Body<'static>>(body);
+            *self.body.get() = Some(body);
+        }
         let number = (self.state.0.load(Ordering::Relaxed) >> 32) + 1;
         self.state.0.store(number << 32 | OPEN, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) > 0 {
@@ -210,7 +207,7 @@ impl Shared {
             }
             last = state >> 32;
             // SAFETY: we are inside an open job, so `body` is set and its closure outlives our stay.
-            let body = unsafe { (*self.body.get()).map(|body| &*body) };
+            let body = unsafe { *self.body.get() };
             if let Some(body) = body
                 && catch_unwind(AssertUnwindSafe(|| self.work_on(body, index))).is_err()
             {

@@ -1,7 +1,5 @@
 //! Rotary position embedding and the write of keys and values into their cache slots.
 
-#![allow(clippy::inline_always)]
-
 use crate::elementwise::{Ints, load, over_rows, store};
 use crate::pool::AssumeSync;
 use crate::simd::{F32x16, Kernel, LANES, dispatch};
@@ -240,9 +238,11 @@ mod tests {
                     for head in 0..heads {
                         for i in 0..rotary_dim / 2 {
                             let at = token * stride + head * head_dim;
-                            let (a, b) = match interleaved {
-                                true => (at + 2 * i, at + 2 * i + 1),
-                                false => (at + i, at + rotary_dim / 2 + i),
+                            let half = rotary_dim / 2;
+                            let (a, b) = if interleaved {
+                                (at + 2 * i, at + 2 * i + 1)
+                            } else {
+                                (at + i, at + half + i)
                             };
                             let row = position as usize * rotary_dim;
                             let (cos, sin) = (cos_sin[row + i], cos_sin[row + rotary_dim / 2 + i]);

@@ -3,8 +3,6 @@
 //! Every output is one chain of fused multiply-adds in the order of `k`, so cutting rows into tiles, columns into
 //! panels or `k` into passes never changes a bit.
 
-#![allow(clippy::inline_always)]
-
 use crate::simd::{F32x16, LANES};
 use half::{bf16, f16};
 
@@ -125,12 +123,12 @@ unsafe fn tile<
 ) {
     // SAFETY: the caller's: `a` has `steps * ROWS` floats, each panel `steps * 16` elements, `panel + PANELS <= 2`.
     unsafe {
-        let mut c = [[V::zero(); PANELS]; ROWS];
+        let mut acc = [[V::zero(); PANELS]; ROWS];
         let place = |sums: &mut Sums, row: usize, p: usize| sums[row].as_mut_ptr().add((panel + p) * LANES);
         if !fresh {
-            for (row, c) in c.iter_mut().enumerate() {
-                for (p, c) in c.iter_mut().enumerate() {
-                    *c = V::load(place(sums, row, p));
+            for (row, acc) in acc.iter_mut().enumerate() {
+                for (p, acc) in acc.iter_mut().enumerate() {
+                    *acc = V::load(place(sums, row, p));
                 }
             }
         }
@@ -140,18 +138,18 @@ unsafe fn tile<
                 *w = W::load(b.add(k * LANES));
             }
             for step in 0..G {
-                for (row, c) in c.iter_mut().enumerate() {
+                for (row, acc) in acc.iter_mut().enumerate() {
                     let at = if STRIDE == 1 { (k + step) * ROWS + row } else { row * STRIDE + k + step };
                     let x = V::splat(*a.add(at));
-                    for (c, w) in c.iter_mut().zip(&w) {
-                        *c = x.fma(w[step], *c);
+                    for (acc, w) in acc.iter_mut().zip(&w) {
+                        *acc = x.fma(w[step], *acc);
                     }
                 }
             }
         }
-        for (row, c) in c.iter().enumerate() {
-            for (p, c) in c.iter().enumerate() {
-                c.store(place(sums, row, p));
+        for (row, acc) in acc.iter().enumerate() {
+            for (p, acc) in acc.iter().enumerate() {
+                acc.store(place(sums, row, p));
             }
         }
     }

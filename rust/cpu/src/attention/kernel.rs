@@ -1,7 +1,5 @@
 //! One section of keys for the queries of one item.
 
-#![allow(clippy::inline_always)]
-
 use super::{Attention, Item, KEYS, SECTION, StateLayout, first_visible};
 use crate::dtype::with_element;
 use crate::simd::{F32x16, Kernel, LANES, Lane};
@@ -80,7 +78,7 @@ impl Piece<'_> {
         unsafe {
             self.state.write_bytes(0, self.layout.floats());
             for row in 0..self.layout.rows {
-                *self.layout.greatest(self.state).add(row) = f32::NEG_INFINITY;
+                *self.layout.greatest(self.state, row) = f32::NEG_INFINITY;
             }
         }
     }
@@ -214,11 +212,11 @@ impl Piece<'_> {
                 s.store(from.add(start));
                 most = most.max(s);
             }
-            let old = *self.layout.greatest(self.state).add(row);
+            let old = *self.layout.greatest(self.state, row);
             let now = most.greatest();
             let most = if old > now { old } else { now };
             if most != old {
-                *self.layout.greatest(self.state).add(row) = most;
+                *self.layout.greatest(self.state, row) = most;
                 if old != f32::NEG_INFINITY {
                     self.layout.scale(self.state, row, V::splat(old - most).exp());
                 }

@@ -172,7 +172,11 @@ unsafe fn check(call: &Attention<'_>, out: MatMut) -> Result<(), String> {
     if starts.len() != rows + 1 {
         return Err(format!("attention: {} query starts for {rows} rows", starts.len()));
     }
-    if call.kv_heads == 0 || call.heads % call.kv_heads != 0 || call.head_dim == 0 || call.block_size == 0 {
+    if call.kv_heads == 0
+        || !call.heads.is_multiple_of(call.kv_heads)
+        || call.head_dim == 0
+        || call.block_size == 0
+    {
         return Err(format!(
             "attention: {} heads of {} values over {} KV heads in blocks of {}",
             call.heads, call.head_dim, call.kv_heads, call.block_size

@@ -1,7 +1,5 @@
 //! The softmax's state between keys: for each query its greatest score, its sum in 16 lanes and its mixed values.
 
-#![allow(clippy::inline_always)]
-
 use super::{Attention, Item};
 use crate::MatMut;
 use crate::dtype::with_element;
@@ -41,9 +39,10 @@ impl StateLayout {
         self.floats() * size_of::<f32>()
     }
 
-    /// The greatest scores.
-    pub fn greatest(self, state: *mut f32) -> *mut f32 {
-        state
+    /// The greatest score of row `row`.
+    pub fn greatest(self, state: *mut f32, row: usize) -> *mut f32 {
+        debug_assert!(row < self.rows);
+        state.wrapping_add(row)
     }
 
     /// The sum of row `row`.
@@ -91,7 +90,7 @@ impl Kernel for Merge {
         // SAFETY: the caller gives two states of this layout.
         unsafe {
             for row in 0..layout.rows {
-                let (a, b) = (*layout.greatest(into).add(row), *layout.greatest(from).add(row));
+                let (a, b) = (*layout.greatest(into, row), *layout.greatest(from, row));
                 if b == f32::NEG_INFINITY {
                     continue;
                 }
@@ -102,7 +101,7 @@ impl Kernel for Merge {
                     layout.scale(into, row, factor);
                 }
                 let factor = V::splat(b - most).exp();
-                *layout.greatest(into).add(row) = most;
+                *layout.greatest(into, row) = most;
                 let sum = layout.sum(into, row);
                 V::load(layout.sum(from, row)).fma(factor, V::load(sum)).store(sum);
                 for pair in 0..layout.pairs {

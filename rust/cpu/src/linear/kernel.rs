@@ -1,7 +1,5 @@
 //! The loops around the register tile.
 
-#![allow(clippy::inline_always)]
-
 use super::{BLOCK_K, PackedWeight, Tiles};
 use crate::dtype::with_element;
 use crate::simd::{F32x16, Kernel, LANES, Lane, Scalar, dispatch};

@@ -1,7 +1,5 @@
 //! Tokens and log-probabilities from logits, without sorting a vocabulary. A row's outcome depends on that row alone.
 
-#![allow(clippy::inline_always)]
-
 mod draw;
 
 pub use draw::{DrawRows, draw};

@@ -1,6 +1,6 @@
 //! Sixteen lanes in two AVX2 registers.
 
-#![allow(clippy::inline_always)]
+#![allow(clippy::wildcard_imports)]
 
 use super::{F32x16, Kernel, LANES};
 use std::arch::x86_64::*;

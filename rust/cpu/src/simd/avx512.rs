@@ -1,6 +1,6 @@
 //! Sixteen lanes in one AVX-512 register.
 
-#![allow(clippy::inline_always)]
+#![allow(clippy::wildcard_imports)]
 
 use super::{F32x16, Kernel, LANES};
 use std::arch::x86_64::*;

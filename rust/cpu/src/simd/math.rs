@@ -5,7 +5,6 @@ use super::F32x16;
 /// `e^x = 2^n e^r` with `n = round(x / ln 2)` and `|r| <= ln 2 / 2`; `e^r` by the Taylor polynomial of degree 7,
 /// whose remainder is below 2^-27 there. `ln 2` is split in two parts so that `x - n ln 2` is exact enough.
 #[inline(always)]
-#[allow(clippy::inline_always)]
 pub unsafe fn exp<V: F32x16>(x: V) -> V {
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;

@@ -24,7 +24,7 @@ pub const LANES: usize = 16;
 /// Every method needs the instruction set of the implementing type, and every pointer method needs `LANES` (or `n`)
 /// valid elements at the pointer, with no demand on alignment. `n` is at most `LANES`. Code reaches these methods
 /// through [`dispatch`], which checks the former.
-#[allow(clippy::missing_safety_doc)]
+#[allow(clippy::missing_safety_doc, clippy::return_self_not_must_use)]
 pub trait F32x16: Copy {
     /// Rows of the largest matrix tile of two vectors whose accumulators stay in registers.
     const TILE_ROWS: usize;

@@ -1,7 +1,5 @@
 //! Portable lanes: an array. The reference for the others.
 
-#![allow(clippy::inline_always)]
-
 use super::{F32x16, LANES};
 use crate::dtype::{Element, round_to_bf16};
 use half::f16;
