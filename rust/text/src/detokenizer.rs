@@ -38,7 +38,7 @@ impl Detokenizer {
     pub fn push(&mut self, tokenizer: &Tokenizer, token: Token) -> &str {
         let table = tokenizer.table();
         self.delta.clear();
-        if self.skip_special_tokens && table.is_special(token) {
+        if table.piece(token).is_none() || (self.skip_special_tokens && table.is_special(token)) {
             return "";
         }
         if table.rule().first_differs() && std::mem::take(&mut self.first_token) {

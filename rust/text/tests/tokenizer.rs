@@ -133,7 +133,18 @@ fn holds_half_characters_and_flushes_them_at_the_end() {
     assert_eq!(deltas, ["a", "", "", "", "😀", "b"]);
     assert_eq!(detokenizer.finish(&tokenizer), "");
     assert_eq!(streamed(&tokenizer, &tokens[..3], true), "a\u{fffd}");
-    assert_eq!(streamed(&tokenizer, &[999_999, tokens[0]], true), "a", "unknown tokens add nothing");
+}
+
+#[test]
+fn tokens_outside_the_vocabulary_add_nothing_and_break_nothing() {
+    const UNKNOWN: u32 = 999_999;
+    let bert = tokenizer(&word_piece());
+    assert_eq!(streamed(&bert, &[UNKNOWN, bert.token("hello").unwrap()], true), "hello");
+    let llama = tokenizer(&sentence_piece());
+    let tokens = llama.encode("é", false, NO_LIMIT).unwrap();
+    assert_eq!(streamed(&llama, &[tokens[0], tokens[1], UNKNOWN, tokens[2]], true), "é");
+    assert_eq!(llama.token_bytes(UNKNOWN), b"");
+    assert_eq!(llama.piece(UNKNOWN), None);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{Clock, python};
 use crate::error::{Error, Result};
 
 /// Steps that a rendering may take; a long conversation takes some 100 a message.
-const FUEL: u64 = 10_000_000;
+const FUEL: u64 = 5_000_000;
 /// Deepest macros and includes.
 const RECURSION: usize = 100;
 /// Most bytes that a template may print.
