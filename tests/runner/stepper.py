@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
 from octavo import _core
 from octavo.executor.frame import MAGIC, PROMPT_LOGPROBS, SAMPLE, VERSION, Frame, StepResult
 from octavo.executor.runner import Runner, RunnerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_SERIAL = count()
 
 
 @dataclass
@@ -41,13 +39,14 @@ class Request:
     forced: list[int] | None = None
     """Tokens fed back instead of those sampled."""
 
-    serial: int = field(default_factory=lambda: next(_SERIAL))
     sampled: list[int] = field(default_factory=list)
     status: list[int] = field(default_factory=list)
     token_logprobs: list[float] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     top: list[list[tuple[int, float]]] = field(default_factory=list)
     prompt_result: dict[int, tuple[float, int, list[tuple[int, float]]]] = field(default_factory=dict)
+    resent: int = 0
+    """Output tokens that left the device, because the request was preempted after them."""
     computed: int = 0
     slot: int = -1
     blocks: list[int] = field(default_factory=list)
@@ -60,7 +59,10 @@ class Request:
         """The token at `index` of the sequence, -1 if it is on the device only."""
         if index < len(self.prompt):
             return self.prompt[index]
-        return -1 if self.forced is None else self.forced[index - len(self.prompt)]
+        at = index - len(self.prompt)
+        if self.forced is not None:
+            return self.forced[at]
+        return self.sampled[at] if at < self.resent else -1
 
 
 class Stepper:
@@ -92,7 +94,7 @@ class Stepper:
             elif (waiting and self._number % join_every == 0) or not running:
                 running.append(waiting.pop(0))
             self.step(running)
-            running = [request for request in running if not self._finish(request)]
+            running = [request for request in running if not self.finish(request)]
 
     def step(self, requests: list[Request]) -> None:
         """Computes one step: all decodes, then prompt chunks while tokens last."""
@@ -200,22 +202,25 @@ class Stepper:
                     request.ranks.append(int(result.rank[row]))
                     request.top.append(_pairs(result.top_id[row], result.top_logprob[row]))
 
-    def _finish(self, request: Request) -> bool:
+    def finish(self, request: Request) -> bool:
+        """Lets go of a request that has all its tokens; says whether it has."""
         if len(request.sampled) < request.max_tokens:
             return False
-        self.release(request)
+        self._release(request)
         return True
 
-    def release(self, request: Request) -> None:
-        """Gives back a request's slot and blocks, as when it is preempted; it may run again."""
+    def preempt(self, request: Request) -> None:
+        """Takes a request's slot and blocks; it is computed again from its tokens."""
+        self._release(request)
+        request.resent = len(request.sampled)
+
+    def _release(self, request: Request) -> None:
+        if request.slot >= 0:
+            self._freed.append(request.slot)
+            self._free_slots.append(request.slot)
         self._free_blocks += request.blocks
         self._random.shuffle(self._free_blocks)
-        self._free_slots.append(request.slot)
-        self._freed.append(request.slot)
-        request.blocks, request.slot = [], -1
-        if request.forced is None:
-            request.forced = list(request.sampled)
-        request.computed = 0
+        request.blocks, request.slot, request.computed = [], -1, 0
 
 
 def limits_of(config: RunnerConfig, facts: Any) -> Any:

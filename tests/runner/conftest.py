@@ -1,0 +1,60 @@
+"""Records, models and runners of these tests."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+from stepper import Stepper
+
+from octavo.executor.runner import RunnerConfig
+from octavo.loader import open_checkpoint
+
+GOLDEN = Path(os.environ.get("OCTAVO_GOLDEN", Path(__file__).parents[1] / "golden" / "data"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "models: needs test models besides SmolLM2; runs with -m models")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("-m"):
+        apart = [item for item in items if item.get_closest_marker("models")]
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
+
+
+def read_records(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
+
+
+@pytest.fixture(scope="session")
+def records() -> list[dict[str, Any]]:
+    """SmolLM2's."""
+    return read_records("smollm2.jsonl")
+
+
+def exact(model: Path, **options: Any) -> Stepper:
+    """A runner in float32 on the CPU."""
+    defaults = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "kv_cache_memory_bytes": 1 << 29}
+    return Stepper(RunnerConfig(model=str(model), dtype="float32", device="cpu", **defaults | options))
+
+
+@pytest.fixture(scope="session")
+def smollm2(gguf: Path) -> Stepper:
+    return exact(gguf, max_model_len=2048)
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model as config.json and float32 safetensors, written from what the loader read."""
+    folder = tmp_path_factory.mktemp("smollm2")
+    checkpoint = open_checkpoint(str(gguf))
+    (folder / "config.json").write_text(json.dumps(checkpoint.config))
+    tensors = {name: checkpoint.read(name).contiguous() for name in checkpoint.shapes()}
+    save_file(tensors, folder / "model.safetensors")
+    return folder
