@@ -20,6 +20,10 @@ pub struct ApiError {
     message: String,
 }
 
+/// A fault of ours that a response tells of, for the log.
+#[derive(Clone, Debug)]
+pub struct Fault(pub String);
+
 /// A handler's result.
 pub type ApiResult<T> = Result<T, ApiError>;
 
@@ -85,10 +89,11 @@ impl From<Error> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status;
-        if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
-            tracing::error!(status = status.as_u16(), "{}", self.message);
-        }
+        let fault = Fault(self.message.clone());
         let mut response = json(status, &self.body());
+        if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
+            response.extensions_mut().insert(fault);
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
         }

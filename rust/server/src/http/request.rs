@@ -104,3 +104,64 @@ fn is_length_limit(error: &axum::Error) -> bool {
     std::error::Error::source(error)
         .is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>)
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+    use octavo_protocol::{ChatFields, CompletionFields, RefusedFields, SamplingFields, TokenizeRequest};
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    const BODY: &str = r#"{"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": "h\u00e9"}]},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}], "n": 2, "stop": ["a"],
+        "prompt": [[1, 2], [3]], "temperature": 0.5, "logit_bias": {"5": -1e2}, "stream_options": {"include_usage":
+        true}, "chat_template_kwargs": {"x": [1, null]}, "max_tokens": 16, "seed": -1, "stream": false}"#;
+
+    /// Every view of the body is a value or a 400.
+    fn read(bytes: Vec<u8>) {
+        let body = JsonBody(bytes.into());
+        let errors = [
+            body.view::<SamplingFields>().err(),
+            body.view::<ChatFields>().err(),
+            body.view::<CompletionFields>().err(),
+            body.view::<RefusedFields>().err(),
+            body.view::<TokenizeRequest>().err(),
+        ];
+        for error in errors.into_iter().flatten() {
+            assert_eq!(error.into_response().status(), StatusCode::BAD_REQUEST);
+        }
+    }
+
+    #[test]
+    fn damaged_bodies_are_refused_and_never_panic() {
+        let mut random = StdRng::seed_from_u64(1);
+        let spare = br#"{}[]",:0123456789eE+-.\ud800nulltruefalse"#;
+        for _ in 0..3_000 {
+            let mut bytes = BODY.as_bytes().to_vec();
+            for _ in 0..random.random_range(1..6) {
+                let at = random.random_range(0..bytes.len());
+                match random.random_range(0..4) {
+                    0 => bytes[at] = random.random(),
+                    1 => bytes[at] = spare[random.random_range(0..spare.len())],
+                    2 => bytes.insert(at, spare[random.random_range(0..spare.len())]),
+                    _ => drop(bytes.drain(at..(at + random.random_range(1..20)).min(bytes.len()))),
+                }
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            read(bytes);
+        }
+    }
+
+    #[test]
+    fn a_lone_surrogate_is_refused() {
+        let body = JsonBody(Bytes::from_static(br#"{"prompt": "x\ud800"}"#));
+        assert_eq!(
+            body.view::<CompletionFields>().unwrap_err().into_response().status(),
+            StatusCode::BAD_REQUEST
+        );
+    }
+}

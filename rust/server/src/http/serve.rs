@@ -23,6 +23,7 @@ use super::listen::BoundListener;
 use super::router::router;
 use super::state::{AppState, State};
 use crate::client::Client;
+use crate::engine::EngineHandle;
 use crate::metrics::Reporter;
 
 /// Longest time between a connection's start and its first request's headers,
@@ -61,6 +62,20 @@ struct Done {
     changed: Condvar,
 }
 
+/// Whatever way the server's thread ends, the engine stops and waiters know.
+struct Finish {
+    done: Arc<Done>,
+    engine: EngineHandle,
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        self.engine.stop();
+        *self.done.flag.lock() = true;
+        self.done.changed.notify_all();
+    }
+}
+
 /// Serves `client` on `listener` from `threads` threads of its own. With
 /// `handle_signals`, SIGTERM and SIGINT drain it and a second one stops it.
 ///
@@ -79,6 +94,7 @@ pub fn serve(
         return Err(Error::invalid("served_model_names", "served_model_names must have at least one name"));
     }
     let (address, port) = (listener.address(), listener.port());
+    let engine = client.engine().clone();
     let state: AppState = Arc::new(State::new(client, config));
     let router = router(&state)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -90,14 +106,13 @@ pub fn serve(
     let (phase, phases) = watch::channel(Phase::Serving);
     let done = Arc::new(Done::default());
     let run = Run { state, router, phase: phase.clone(), phases };
-    let finished = Arc::clone(&done);
+    let finish = Finish { done: Arc::clone(&done), engine };
     let main = move || {
+        let _finish = finish;
         if let Err(error) = runtime.block_on(run.run(listener, handle_signals)) {
             tracing::error!("the server has ended: {error}");
         }
         runtime.shutdown_timeout(LAST_WORDS);
-        *finished.flag.lock() = true;
-        finished.changed.notify_all();
     };
     let thread = std::thread::Builder::new()
         .name("octavo-server".to_owned())

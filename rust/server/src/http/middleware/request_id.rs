@@ -7,6 +7,7 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use crate::http::error::Fault;
 use crate::http::state::AppState;
 
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
@@ -43,6 +44,9 @@ pub async fn name(State(state): State<AppState>, mut request: Request, next: Nex
     };
     request.extensions_mut().insert(name.clone());
     let mut response = next.run(request).await;
+    if let Some(Fault(message)) = response.extensions().get() {
+        tracing::error!(request_id = %name.id, "{message}");
+    }
     let wanted = state.config.enable_request_id_headers || response.status().is_server_error();
     if wanted && let Ok(value) = HeaderValue::from_str(&name.id) {
         response.headers_mut().insert(HEADER, value);

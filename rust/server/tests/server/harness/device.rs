@@ -53,10 +53,10 @@ pub struct Device {
 }
 
 impl Device {
-    pub fn start(engine: EngineHandle, poison: Option<u32>) -> Self {
+    pub fn start(engine: EngineHandle, worker: FakeWorker) -> Self {
         let gate = Gate::default();
         let (loop_engine, loop_gate) = (engine.clone(), gate.clone());
-        let thread = std::thread::spawn(move || run(&loop_engine, &loop_gate, poison));
+        let thread = std::thread::spawn(move || run(&loop_engine, &loop_gate, worker));
         Self { gate, engine, thread: Some(thread) }
     }
 
@@ -76,13 +76,9 @@ impl Drop for Device {
     }
 }
 
-fn run(engine: &EngineHandle, gate: &Gate, poison: Option<u32>) {
+fn run(engine: &EngineHandle, gate: &Gate, mut worker: FakeWorker) {
     let limits = engine.limits();
     let layout = FrameLayout::new(limits);
-    let mut worker = FakeWorker::new(limits);
-    if let Some(token) = poison {
-        worker = worker.with_poison(token);
-    }
     let mut spare: Vec<_> = (0..=limits.pipeline_depth).map(|_| Buffer::new(layout.frame_bytes)).collect();
     let mut result = Buffer::new(layout.result_bytes);
     let mut in_flight = VecDeque::new();

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use octavo_core::fake::FakeWorker;
 use octavo_core::{EngineLimits, Policy, Stats};
 use octavo_server::client::{ClientConfig, SamplingDefaults};
 use octavo_server::engine::QueueLimits;
@@ -35,7 +36,10 @@ pub struct Setup {
     pub queue: QueueLimits,
     pub client: ClientConfig,
     pub server: ServerConfig,
+    /// A token that makes a row's values not finite.
     pub poison: Option<u32>,
+    /// The device does constant work a token.
+    pub shallow: bool,
     pub template: Option<&'static str>,
     pub handle_signals: bool,
 }
@@ -48,6 +52,7 @@ impl Default for Setup {
             client: client_config(),
             server: server_config(),
             poison: None,
+            shallow: false,
             template: Some(TEMPLATE),
             handle_signals: false,
         }
@@ -71,11 +76,19 @@ impl Setup {
         Server { engine, gate: device.gate(), port: http.port(), http, _device: device }
     }
 
+    fn worker(&self) -> FakeWorker {
+        let mut worker = FakeWorker::new(&self.limits);
+        if let Some(token) = self.poison {
+            worker = worker.with_poison(token);
+        }
+        if self.shallow { worker.with_shallow_reads() } else { worker }
+    }
+
     /// The engine with its device and a client, without HTTP.
     pub fn engine(&self) -> (EngineHandle, Client, Device) {
         let metrics = Arc::new(Metrics::new("tiny", self.limits.max_model_len).unwrap());
         let engine = EngineHandle::new(self.limits.clone(), self.queue, metrics).unwrap();
-        let device = Device::start(engine.clone(), self.poison);
+        let device = Device::start(engine.clone(), self.worker());
         let tokenizer = Arc::new(tokenizer());
         let template =
             self.template.map(|source| Arc::new(ChatTemplate::new(source, BTreeMap::new()).unwrap()));

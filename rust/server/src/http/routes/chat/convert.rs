@@ -103,7 +103,7 @@ pub fn call(
         names: TokenNames {
             as_ids: sampling.return_tokens_as_token_ids.unwrap_or(state.config.return_tokens_as_token_ids),
         },
-        echo: last.and_then(|last| last.get("content")?.as_str().map(str::to_owned)),
+        echo: last.and_then(|last| text_of(last.get("content")?)),
         role,
         logprobs: fields.logprobs == Some(true),
         prompt_logprobs: sampling.prompt_logprobs.is_some(),
@@ -123,6 +123,15 @@ pub fn call(
         bytes,
     };
     Ok((call, conversation))
+}
+
+/// The text of a message's content.
+fn text_of(content: &Value) -> Option<String> {
+    match content {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => Some(parts.iter().filter_map(|part| part.get("text")?.as_str()).collect()),
+        _ => None,
+    }
 }
 
 /// Tool calls are not read from the output yet: tools may be shown to the model
