@@ -281,7 +281,7 @@ fn smollm2_model() {
     let model = TextModel::open(&path, &Overrides::default()).unwrap();
     assert_eq!(model.context_len, Some(8192));
     assert_eq!(model.bos_token_id(), Some(1));
-    assert_eq!(model.eos_token_ids, [2]);
+    assert_eq!(model.eos_token_ids, [0, 2]);
     let messages = [serde_json::json!({"role": "user", "content": "Hello there!"})];
     let request = ChatRequest { messages: &messages, add_generation_prompt: true, ..ChatRequest::default() };
     let rendered = model.chat_template.unwrap().render(&request).unwrap();

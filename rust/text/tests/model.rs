@@ -95,7 +95,7 @@ fn reads_a_gguf_file_and_takes_another_tokenizer() {
     std::fs::write(&path, writer.to_bytes()).unwrap();
     let model = open(&path).unwrap();
     assert_eq!((model.context_len, model.bos_token_id()), (Some(512), Some(1)));
-    assert_eq!(model.eos_token_ids, [2]);
+    assert_eq!(model.eos_token_ids, [0, 2]);
     assert_eq!(chat(&model), "<|im_start|><|im_end|>");
     for tokenizer in [folder.path().to_owned(), folder.path().join("tokenizer.json")] {
         let overrides = Overrides { tokenizer: Some(tokenizer), ..Overrides::default() };

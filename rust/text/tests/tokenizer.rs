@@ -256,3 +256,39 @@ static TOKENIZERS: LazyLock<HashMap<&'static str, Tokenizer>> = LazyLock::new(||
     let families = FAMILIES.iter().map(|family| (*family, tokenizer(&byte_level(family))));
     families.chain([("sentencepiece", tokenizer(&sentence_piece()))]).collect()
 });
+
+/// A damaged file gives a tokenizer or an error, and what it gives can be used.
+#[test]
+fn survives_damaged_vocabularies() {
+    let files = [byte_level("gpt-2"), sentence_piece(), word_piece()].map(|writer| writer.to_bytes());
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..300 {
+        for file in &files {
+            let mut bytes = file.clone();
+            for _ in 0..=random(8) {
+                let at = random(bytes.len());
+                bytes[at] = [b' ', b'<', 0, 1, 2, 3, b'a', 0x7f][random(8)];
+            }
+            let path = std::path::Path::new("damaged.gguf");
+            let tokenizer = octavo_gguf::Gguf::read(bytes.as_slice(), bytes.len() as u64, path)
+                .map_err(Error::from)
+                .and_then(|gguf| Tokenizer::from_gguf(&gguf));
+            let Ok(tokenizer) = tokenizer else {
+                bad += 1;
+                continue;
+            };
+            good += 1;
+            if let Ok(tokens) = tokenizer.encode("hello wörld <0x41> unable <s>", true, NO_LIMIT) {
+                assert_eq!(streamed(&tokenizer, &tokens, false), tokenizer.decode(&tokens, false));
+            }
+        }
+    }
+    assert!(good > 50 && bad > 50, "{good} accepted, {bad} refused: the damage proves little");
+}

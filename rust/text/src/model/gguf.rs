@@ -9,8 +9,8 @@ use super::{Facts, SamplingDefaults, Vocabulary};
 use crate::error::Result;
 use crate::tokenizer::Tokenizer;
 
-/// Tokens that end a turn, for files that do not say which does.
-const TURN_ENDS: [&str; 5] = ["<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<turn|>", "<|end|>"];
+/// Tokens that end a turn or a text, for files that do not say which does.
+const ENDS: [&str; 6] = ["<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<turn|>", "<|end|>", "<|endoftext|>"];
 /// Where this token exists, `<|end|>` ends a message but not the output.
 const HARMONY_RETURN: &str = "<|return|>";
 
@@ -63,7 +63,7 @@ fn eos_token_ids(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Vec<Token>> {
     }
     if gguf.metadata(named[0]).is_none() {
         let harmony = tokenizer.token(HARMONY_RETURN).is_some();
-        let ends = TURN_ENDS.iter().filter(|piece| !(harmony && **piece == "<|end|>"));
+        let ends = ENDS.iter().filter(|piece| !(harmony && **piece == "<|end|>"));
         ids.extend(
             ends.filter_map(|piece| tokenizer.token(piece)).filter(|token| tokenizer.is_special(*token)),
         );
