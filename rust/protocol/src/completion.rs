@@ -159,3 +159,25 @@ pub struct CompletionChoice<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<&'a [u32]>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompt(json: &str) -> Option<Prompt> {
+        serde_json::from_str(json).ok()
+    }
+
+    #[test]
+    fn a_prompt_has_four_forms_and_no_mixture() {
+        assert_eq!(prompt(r#""hi""#), Some(Prompt::Text("hi".to_owned())));
+        assert_eq!(prompt(r#"["a", "b"]"#), Some(Prompt::Texts(vec!["a".to_owned(), "b".to_owned()])));
+        assert_eq!(prompt("[1, 2]"), Some(Prompt::Tokens(vec![1, 2])));
+        assert_eq!(prompt("[[1], [], [2, 3]]"), Some(Prompt::TokenLists(vec![vec![1], vec![], vec![2, 3]])));
+        assert_eq!(prompt("[]"), Some(Prompt::Texts(Vec::new())));
+        for misfit in ["1", "{}", "[1, \"a\"]", "[\"a\", [1]]", "[-1]", "[1.5]", "[4294967296]", "[[\"a\"]]"]
+        {
+            assert_eq!(prompt(misfit), None, "{misfit}");
+        }
+    }
+}

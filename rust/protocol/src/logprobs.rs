@@ -87,3 +87,16 @@ pub struct PromptLogprob {
     /// The token's text.
     pub decoded_token: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alternatives_keep_their_order() {
+        let map = TopMap(vec![("z".to_owned(), -0.5), ("a".to_owned(), -2.0)]);
+        let json = serde_json::to_string(&map).unwrap();
+        assert_eq!(json, r#"{"z":-0.5,"a":-2.0}"#);
+        assert_eq!(serde_json::from_str::<TopMap>(&json).unwrap(), map);
+    }
+}

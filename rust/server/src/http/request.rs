@@ -13,6 +13,8 @@ use super::state::AppState;
 
 /// Longest time that a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(120);
+/// A longer body is parsed with other requests moved off the thread, bytes.
+const LONG_BODY: usize = 256 * 1024;
 /// Longest quotation of a value in a message, bytes.
 const MAX_QUOTE: usize = 200;
 
@@ -59,6 +61,10 @@ impl JsonBody {
     /// # Errors
     /// 400 with the dotted path of the field that does not fit.
     pub fn view<T: DeserializeOwned>(&self) -> ApiResult<T> {
+        if self.0.len() > LONG_BODY { tokio::task::block_in_place(|| self.parse()) } else { self.parse() }
+    }
+
+    fn parse<T: DeserializeOwned>(&self) -> ApiResult<T> {
         let mut reader = serde_json::Deserializer::from_slice(&self.0);
         let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().clone();

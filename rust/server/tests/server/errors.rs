@@ -192,11 +192,15 @@ async fn what_is_not_supported_yet_is_refused_by_name() {
 async fn a_prompt_over_the_limit_is_400_with_both_numbers() {
     let server = Setup::default().start();
     let tokens = server.post("/tokenize", &json!({"prompt": "x"})).await.json()["tokens"][0].clone();
-    for prompt in [json!("x".repeat(1234)), json!(vec![tokens; 1234])] {
+    for (prompt, length) in [
+        (json!("x".repeat(1234)), "1234"),
+        (json!(vec![tokens; 1234]), "1234"),
+        (json!("x".repeat(600_000)), "tokens"),
+    ] {
         let body = json!({ "prompt": prompt });
         let (kind, param, message) = refused(&server, "/v1/completions", &body, 400).await;
         assert_eq!((kind.as_str(), &param), ("BadRequestError", &json!("input_tokens")));
-        assert!(message.contains("1234") && message.contains("1000"), "{message}");
+        assert!(message.contains(length) && message.contains("1000"), "{message}");
     }
     let (_, param, _) = refused(&server, "/v1/completions", &json!({"prompt": ""}), 400).await;
     assert_eq!(param, "input_tokens");
