@@ -88,12 +88,12 @@ class EngineHandle:
         """Counters and levels of the core."""
 
 class Chat(TypedDict):
-    """A conversation; messages, tools and chat_template_kwargs are JSON."""
+    """A conversation; messages, tools and template_kwargs are JSON."""
 
     messages: str
     tools: str | None
-    chat_template: str | None
-    chat_template_kwargs: str
+    template: str | None
+    template_kwargs: str
     add_generation_prompt: bool
     continue_final_message: bool
 

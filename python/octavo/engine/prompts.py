@@ -79,8 +79,8 @@ def chat_source(
         return {
             "messages": json.dumps(list(messages)),
             "tools": None if tools is None else json.dumps(list(tools)),
-            "chat_template": chat_template,
-            "chat_template_kwargs": json.dumps(dict(chat_template_kwargs or {})),
+            "template": chat_template,
+            "template_kwargs": json.dumps(dict(chat_template_kwargs or {})),
             "add_generation_prompt": add_generation_prompt,
             "continue_final_message": continue_final_message,
         }

@@ -12,6 +12,7 @@ use octavo_cpu::attention::{Attention, attend};
 use octavo_cpu::elementwise::{Ints, VecRef, embedding, rms_norm, silu_and_mul};
 use octavo_cpu::linear::{WeightRef, linear};
 use octavo_cpu::rope::{CacheMut, Rotation, rotary, write_kv};
+use octavo_cpu::sampling::{DrawRows, LogprobsOut, draw, greedy, token_logprobs};
 use octavo_cpu::{Cpu, DType, MatMut, MatRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -214,6 +215,71 @@ impl CpuKernels {
         run(py, (call, view_mut(out)?), |(call, out)| {
             // SAFETY: `ops.cpu` has checked the shapes; lengths and blocks are checked by the kernel.
             unsafe { attend(&self.0, &call, out) }
+        })
+    }
+
+    /// The largest of each row of float32 logits, to float32 `values` and int64 `tokens`.
+    fn greedy(
+        &self,
+        py: Python<'_>,
+        logits: Matrix,
+        vocab: usize,
+        values: usize,
+        tokens: usize,
+    ) -> PyResult<()> {
+        run(py, (view(logits)?, values as *mut f32, tokens as *mut i64), |(logits, values, tokens)| {
+            // SAFETY: `ops.cpu` has checked the shapes.
+            unsafe { greedy(&self.0, logits, vocab, values, tokens) };
+            Ok(())
+        })
+    }
+
+    /// Log-probabilities, ranks and the `k` best under float32 logits. `out` is the addresses of float32 [n], int32 [n],
+    /// int32 [n, k] and float32 [n, k].
+    fn token_logprobs(
+        &self,
+        py: Python<'_>,
+        logits: Matrix,
+        vocab: usize,
+        tokens: usize,
+        k: usize,
+        out: (usize, usize, usize, usize),
+    ) -> PyResult<()> {
+        let out = LogprobsOut {
+            logprob: out.0 as *mut f32,
+            rank: out.1 as *mut i32,
+            top_id: out.2 as *mut i32,
+            top_logprob: out.3 as *mut f32,
+            k,
+        };
+        run(py, (view(logits)?, tokens as *const i64, out), |(logits, tokens, out)| {
+            // SAFETY: `ops.cpu` has checked the shapes; tokens are checked by the kernel.
+            unsafe { token_logprobs(&self.0, logits, vocab, tokens, out) }
+        })
+    }
+
+    /// Random tokens of float32 logits. `parameters` is the addresses of temperature float32, top_k int32, top_p float32,
+    /// min_p float32 and uniform float64; `tokens` of int64.
+    fn draw(
+        &self,
+        py: Python<'_>,
+        logits: Matrix,
+        vocab: usize,
+        parameters: (usize, usize, usize, usize, usize),
+        tokens: usize,
+    ) -> PyResult<()> {
+        let call = DrawRows {
+            temperature: parameters.0 as *const f32,
+            top_k: parameters.1 as *const i32,
+            top_p: parameters.2 as *const f32,
+            min_p: parameters.3 as *const f32,
+            uniform: parameters.4 as *const f64,
+            tokens: tokens as *mut i64,
+        };
+        run(py, (view(logits)?, call), |(logits, call)| {
+            // SAFETY: `ops.cpu` has checked the shapes.
+            unsafe { draw(&self.0, logits, vocab, call) };
+            Ok(())
         })
     }
 }

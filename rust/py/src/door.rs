@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::client::EngineClient;
 use crate::engine::duration;
-use crate::enter::{Failure, enter};
+use crate::enter::{Failure, enter, run};
 use crate::options::Options;
 use crate::prompt::PromptSource;
 use crate::text::TextSide;
@@ -39,7 +39,9 @@ impl Door {
                 .thread_name("octavo-door")
                 .enable_time()
                 .build()
-                .map_err(|error| Failure::Internal(format!("the door's threads could not be started: {error}")))
+                .map_err(|error| {
+                    Failure::Internal(format!("the door's threads could not be started: {error}"))
+                })
         })?;
         Ok(Self { client: client.client.clone(), text: Arc::clone(&client.text), runtime: Arc::new(runtime) })
     }
@@ -73,9 +75,15 @@ pub struct Session {
 impl Session {
     /// Start requests; tokenizing happens elsewhere, in parallel. With `whole`, a choice is reported once it
     /// has ended, else as its text comes. Returns an id for each; its errors come as its last update.
-    fn submit(&self, py: Python<'_>, requests: Vec<(PromptSource, Options)>, whole: bool) -> PyResult<Vec<u64>> {
+    fn submit(
+        &self,
+        py: Python<'_>,
+        requests: Vec<(PromptSource, Options)>,
+        whole: bool,
+    ) -> PyResult<Vec<u64>> {
         enter(py, || {
-            let start = |(source, options): (PromptSource, Options)| self.start(source, options.into(), whole);
+            let start =
+                |(source, options): (PromptSource, Options)| self.start(source, options.into(), whole);
             Ok::<_, Failure>(requests.into_iter().map(start).collect())
         })
     }
@@ -83,10 +91,13 @@ impl Session {
     /// All updates since the last call, waiting up to `timeout_s` seconds for the first.
     fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Vec<Update>> {
         let timeout = duration(timeout_s)?;
-        let updates = enter(py, || Ok::<_, Failure>(self.queue.take(timeout)))?;
+        let updates = run(py, || self.queue.take(timeout))?;
         if updates.iter().any(Update::is_last) {
             let mut tasks = self.tasks.lock();
-            updates.iter().filter(|update| update.is_last()).for_each(|update| drop(tasks.remove(&update.id())));
+            updates
+                .iter()
+                .filter(|update| update.is_last())
+                .for_each(|update| drop(tasks.remove(&update.id())));
         }
         Ok(updates)
     }
@@ -114,7 +125,7 @@ impl Session {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (client, text, queue) = (self.client.clone(), Arc::clone(&self.text), Arc::clone(&self.queue));
         let task = self.runtime.spawn(async move {
-            if let Err(error) = run(id, &client, &text, source, options, whole, &queue).await {
+            if let Err(error) = follow(id, &client, &text, source, options, whole, &queue).await {
                 queue.push(Update::failed(id, error));
             }
         });
@@ -123,7 +134,7 @@ impl Session {
     }
 }
 
-async fn run(
+async fn follow(
     id: u64,
     client: &Client,
     text: &TextSide,

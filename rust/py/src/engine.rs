@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::buffer::Bytes;
-use crate::enter::{Failure, enter};
+use crate::enter::{Failure, enter, run};
 use crate::frame::Limits;
 
 /// What the step loop does next.
@@ -38,7 +38,8 @@ impl EngineHandle {
     #[pyo3(signature = (limits, model, max_queued_tokens=None))]
     fn new(py: Python<'_>, limits: Limits, model: &str, max_queued_tokens: Option<u64>) -> PyResult<Self> {
         let limits = limits.resolve()?;
-        let queue = QueueLimits { max_requests: limits.max_num_queued_reqs, max_prompt_tokens: max_queued_tokens };
+        let queue =
+            QueueLimits { max_requests: limits.max_num_queued_reqs, max_prompt_tokens: max_queued_tokens };
         enter(py, || {
             let metrics = Arc::new(Metrics::new(model, limits.max_model_len)?);
             Handle::new(limits, queue, metrics)
@@ -59,7 +60,6 @@ impl EngineHandle {
     }
 
     /// Take in the result of the oldest step in flight.
-    #[expect(clippy::needless_pass_by_value, reason = "extracted from Python")]
     fn commit(&self, py: Python<'_>, result: Bytes) -> PyResult<()> {
         let result = result.read();
         enter(py, || self.0.commit(result))
@@ -67,17 +67,17 @@ impl EngineHandle {
 
     /// The worker has started again with empty KV memory; requests are computed again from their tokens.
     fn recover(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, || Ok::<_, Failure>(self.0.recover()))
+        run(py, || self.0.recover())
     }
 
     /// End all requests as aborted and refuse more; the loop leaves.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, || Ok::<_, Failure>(self.0.stop()))
+        run(py, || self.0.stop())
     }
 
     /// End all requests with `message`: the engine cannot go on.
     fn fail(&self, py: Python<'_>, message: &str) -> PyResult<()> {
-        enter(py, || Ok::<_, Failure>(self.0.fail(message)))
+        run(py, || self.0.fail(message))
     }
 
     /// Why the engine has failed, if it has.
@@ -87,12 +87,12 @@ impl EngineHandle {
 
     /// Forget cached prefixes that no request uses; False when some are in use and stay.
     fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
-        enter(py, || Ok::<_, Failure>(self.0.reset_prefix_cache()))
+        run(py, || self.0.reset_prefix_cache())
     }
 
     /// Counters and levels of the core.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = enter(py, || Ok::<_, Failure>(self.0.stats()))?;
+        let stats = run(py, || self.0.stats())?;
         let described = PyDict::new(py);
         described.set_item("running", stats.running)?;
         described.set_item("waiting", stats.waiting)?;
@@ -113,6 +113,7 @@ impl EngineHandle {
 
 /// Seconds from Python; `ValueError` where they are no duration.
 pub fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Failure::Invalid(format!("a timeout must be a finite number of seconds, not {seconds}")).into())
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        Failure::Invalid(format!("a timeout must be a finite number of seconds, not {seconds}")).into()
+    })
 }

@@ -86,6 +86,11 @@ where
     .map_err(PyErr::from)
 }
 
+/// [`enter`] for what cannot fail but by a panic.
+pub fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    enter(py, || Ok::<T, Failure>(work()))
+}
+
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")

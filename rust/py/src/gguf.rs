@@ -24,7 +24,13 @@ pub fn read_gguf(py: Python<'_>, path: PathBuf) -> PyResult<(Bound<'_, PyDict>, 
         .tensors()
         .iter()
         .map(|tensor| {
-            (tensor.name.clone(), tensor.ggml_type.name(), tensor.shape.clone(), tensor.offset, tensor.byte_len)
+            (
+                tensor.name.clone(),
+                tensor.ggml_type.name(),
+                tensor.shape.clone(),
+                tensor.offset,
+                tensor.byte_len,
+            )
         })
         .collect();
     Ok((metadata, tensors))

@@ -3,6 +3,8 @@
 //! Every call that can take longer than a look-up goes through
 //! [`enter::enter`], which releases the GIL, catches panics and maps errors.
 
+#![expect(clippy::needless_pass_by_value, reason = "PyO3 extracts arguments by value")]
+
 mod buffer;
 mod client;
 mod door;

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 /// `SamplingOptions` as a mapping with the same names; every key must be there.
 #[derive(FromPyObject, Debug)]
 #[pyo3(from_item_all)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the API")]
 pub struct Options {
     n: i64,
     temperature: Option<f32>,

@@ -30,8 +30,8 @@ pub enum PromptSource {
 pub struct Chat {
     messages: String,
     tools: Option<String>,
-    chat_template: Option<String>,
-    chat_template_kwargs: String,
+    template: Option<String>,
+    template_kwargs: String,
     add_generation_prompt: bool,
     continue_final_message: bool,
 }
@@ -55,8 +55,9 @@ impl Chat {
     pub fn render(&self, text: &TextSide) -> Result<String, Failure> {
         let template = self.template(text)?;
         let messages: Vec<Value> = parse("messages", &self.messages)?;
-        let tools: Option<Vec<Value>> = self.tools.as_deref().map(|tools| parse("tools", tools)).transpose()?;
-        let kwargs: Map<String, Value> = parse("chat_template_kwargs", &self.chat_template_kwargs)?;
+        let tools: Option<Vec<Value>> =
+            self.tools.as_deref().map(|tools| parse("tools", tools)).transpose()?;
+        let kwargs: Map<String, Value> = parse("chat_template_kwargs", &self.template_kwargs)?;
         let messages = prepare_messages(&messages, &template, text.format)?;
         let request = ChatRequest {
             messages: &messages,
@@ -70,11 +71,12 @@ impl Chat {
     }
 
     fn template(&self, text: &TextSide) -> Result<Arc<ChatTemplate>, Failure> {
-        match (&self.chat_template, &text.model.chat_template) {
+        match (&self.template, &text.model.chat_template) {
             (Some(source), _) => Ok(Arc::new(ChatTemplate::new(source, specials(&text.model.tokenizer))?)),
             (None, Some(template)) => Ok(Arc::clone(template)),
             (None, None) => Err(Failure::Invalid(
-                "messages: the model has no chat template; give one as chat_template, or use generate".to_owned(),
+                "messages: the model has no chat template; give one as chat_template, or use generate"
+                    .to_owned(),
             )),
         }
     }
@@ -87,6 +89,7 @@ fn parse<T: DeserializeOwned>(field: &str, json: &str) -> Result<T, Failure> {
 /// The special tokens that templates know by name.
 fn specials(tokenizer: &Tokenizer) -> BTreeMap<String, String> {
     let named = [("bos_token", tokenizer.bos()), ("eos_token", tokenizer.eos())];
-    let piece = |(name, token): (&str, Option<Token>)| Some((name.to_owned(), tokenizer.piece(token?)?.to_owned()));
+    let piece =
+        |(name, token): (&str, Option<Token>)| Some((name.to_owned(), tokenizer.piece(token?)?.to_owned()));
     named.into_iter().filter_map(piece).collect()
 }

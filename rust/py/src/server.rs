@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::client::EngineClient;
 use crate::engine::duration;
-use crate::enter::{Failure, enter};
+use crate::enter::{Failure, enter, run};
 
 /// A socket that is bound, and the options to serve it with.
 #[pyclass(frozen, module = "octavo._core")]
@@ -34,8 +34,10 @@ impl Listener {
     fn serve(&self, py: Python<'_>, client: &EngineClient, threads: usize) -> PyResult<Server> {
         enter(py, || {
             let bound = self.bound.lock().take();
-            let bound = bound.ok_or_else(|| Failure::Internal("the listener is already served".to_owned()))?;
-            let handle = octavo_server::serve(bound, client.client.clone(), self.config.clone(), threads, true)?;
+            let bound =
+                bound.ok_or_else(|| Failure::Internal("the listener is already served".to_owned()))?;
+            let handle =
+                octavo_server::serve(bound, client.client.clone(), self.config.clone(), threads, true)?;
             Ok::<_, Failure>(Server(handle))
         })
     }
@@ -68,6 +70,6 @@ impl Server {
     /// Wait up to `timeout_s` seconds; True once the server has ended.
     fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
         let timeout = duration(timeout_s)?;
-        enter(py, || Ok::<_, Failure>(self.0.wait(timeout)))
+        run(py, || self.0.wait(timeout))
     }
 }

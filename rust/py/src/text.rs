@@ -8,7 +8,7 @@ use octavo_text::{ContentFormat, Overrides, TextModel as Model};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::enter::{Failure, enter};
+use crate::enter::{Failure, enter, run};
 use crate::prompt::Chat;
 
 /// Tokenizer, chat template and generation defaults of a model.
@@ -53,7 +53,7 @@ impl TextModel {
 
     /// Text of tokens.
     fn decode(&self, py: Python<'_>, tokens: Vec<Token>, skip_special_tokens: bool) -> PyResult<String> {
-        enter(py, || Ok::<_, Failure>(self.0.model.tokenizer.decode(&tokens, skip_special_tokens)))
+        run(py, || self.0.model.tokenizer.decode(&tokens, skip_special_tokens))
     }
 
     /// The text that a conversation becomes.
@@ -100,12 +100,15 @@ impl TextModel {
             Some(value) => described.set_item(name, value),
             None => Ok(()),
         };
-        let float = |value: Option<f32>| value.map(|value| Ok::<_, PyErr>(shortest(value).into_pyobject(py)?.into_any()));
+        let float = |value: Option<f32>| {
+            value.map(|value| Ok::<_, PyErr>(shortest(value).into_pyobject(py)?.into_any()))
+        };
         add("temperature", float(sampling.temperature).transpose()?)?;
         add("top_p", float(sampling.top_p).transpose()?)?;
         add("min_p", float(sampling.min_p).transpose()?)?;
         add("repetition_penalty", float(sampling.repetition_penalty).transpose()?)?;
-        let count = |value: Option<u32>| value.map(|value| Ok::<_, PyErr>(value.into_pyobject(py)?.into_any()));
+        let count =
+            |value: Option<u32>| value.map(|value| Ok::<_, PyErr>(value.into_pyobject(py)?.into_any()));
         add("top_k", count(sampling.top_k).transpose()?)?;
         add("max_tokens", count(sampling.max_new_tokens).transpose()?)?;
         Ok(described)

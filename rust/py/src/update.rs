@@ -129,7 +129,9 @@ fn describe(positions: &[TokenLogprobs], tokenizer: &Tokenizer) -> Vec<Vec<Alter
     let one = |position: &TokenLogprobs| {
         let own = (position.token, position.logprob, position.rank, text(position.token));
         let others = position.top.iter().zip(1..).filter(|((token, _), _)| *token != position.token);
-        std::iter::once(own).chain(others.map(|(&(token, logprob), rank)| (token, logprob, rank, text(token)))).collect()
+        std::iter::once(own)
+            .chain(others.map(|(&(token, logprob), rank)| (token, logprob, rank, text(token))))
+            .collect()
     };
     positions.iter().map(one).collect()
 }
