@@ -60,7 +60,9 @@ impl SamplingParams {
 /// When to stop. Stop strings are the door's business: it aborts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopRules {
-    /// Most output tokens, at least 1, already clamped to the context.
+    /// Most output tokens, at least 1. Doors clamp it so that prompt and output fit
+    /// [`EngineLimits::context_len`](crate::EngineLimits::context_len); a sequence
+    /// that gets there first ends with `Length`.
     pub max_tokens: u32,
     /// Before this many output tokens, the stop tokens below are never sampled.
     pub min_tokens: u32,
