@@ -55,7 +55,7 @@ def cpu_budget() -> Budget:
     """A modest share of the memory that is free now, after the weights are loaded."""
     available = available_memory_bytes()
     size = min(_CPU_MOST_BYTES, int(_CPU_SHARE * available))
-    return Budget(size, f"a quarter of the {available / _GIB:.1f} GiB free, at most 4 GiB", exact=False)
+    return Budget(size, f"a quarter of the {_size(available)} free, at most 4 GiB", exact=False)
 
 
 def cuda_budget(device: torch.device, utilization: float, peak_bytes: int) -> Budget:
@@ -65,9 +65,9 @@ def cuda_budget(device: torch.device, utilization: float, peak_bytes: int) -> Bu
     size = int(total * utilization) - used_by_others - peak_bytes
     if size <= 0:
         raise ValueError(
-            f"no memory is left for KV: {utilization:.0%} of the GPU's {total / _GIB:.1f} GiB, of which "
-            f"weights and activations take {peak_bytes / _GIB:.1f} GiB and other programs "
-            f"{used_by_others / _GIB:.1f} GiB; "
+            f"no memory is left for KV: {utilization:.0%} of the GPU's {_size(total)}, of which "
+            f"weights and activations take {_size(peak_bytes)} and other programs "
+            f"{_size(used_by_others)}; "
             "raise gpu_memory_utilization or lower max_num_batched_tokens"
         )
     reason = f"{utilization:.0%} of the GPU's memory after weights and activations (gpu_memory_utilization)"
@@ -95,15 +95,15 @@ def plan(
     fits = size // shape.bytes_per_block
     if fits < 1:
         raise ValueError(
-            f"{size / _GIB:.3f} GiB of KV memory ({budget.reason}) hold not one block of "
+            f"{_size(size)} of KV memory ({budget.reason}) hold not one block of "
             f"{shape.bytes_per_block} bytes; raise kv_cache_memory_bytes"
         )
     length = model_limit if asked_len in (None, -1) else int(asked_len)
     needed = -(-length // block)
     if needed > fits and (asked_len is not None or budget.exact) and asked_len != -1:
         raise ValueError(
-            f"a sequence of max_model_len = {length} tokens needs {needed * shape.bytes_per_block / _GIB:.2f} "
-            f"GiB of KV memory, and there are {size / _GIB:.2f} GiB ({budget.reason}), enough "
+            f"a sequence of max_model_len = {length} tokens needs {_size(needed * shape.bytes_per_block)} "
+            f"of KV memory, and there are {_size(size)} ({budget.reason}), enough "
             f"for {fits * block} tokens; "
             "lower max_model_len or raise kv_cache_memory_bytes"
         )
@@ -112,7 +112,7 @@ def plan(
     blocks = fits if budget.exact else min(fits, max_num_seqs * -(-length // block))
     used = blocks * shape.bytes_per_block
     explanation = (
-        f"KV memory: {used / _GIB:.2f} GiB, {blocks * block} tokens in {blocks} blocks "
+        f"KV memory: {_size(used)}, {blocks * block} tokens in {blocks} blocks "
         f"({budget.reason}); --kv-cache-memory-bytes changes it"
     )
     if shortened:
@@ -126,8 +126,7 @@ def plan_override(shape: KVShape, num_blocks: int, length: int) -> KVPlan:
     return KVPlan(
         num_blocks,
         length,
-        f"KV memory: {used / _GIB:.2f} GiB, {tokens} tokens in {num_blocks} blocks "
-        "(--num-gpu-blocks-override)",
+        f"KV memory: {_size(used)}, {tokens} tokens in {num_blocks} blocks (--num-gpu-blocks-override)",
     )
 
 
@@ -136,6 +135,14 @@ def allocate(shape: KVShape, num_blocks: int, device: torch.device) -> list[Tens
     dims = (num_blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim)
     if device.type != "cpu":
         return [torch.zeros(dims, dtype=shape.dtype, device=device) for _ in range(shape.layers)]
-    memory = mmap.mmap(-1, shape.layers * num_blocks * shape.bytes_per_block // shape.layers)
+    memory = mmap.mmap(-1, num_blocks * shape.bytes_per_block)
     whole = torch.frombuffer(memory, dtype=shape.dtype)
     return list(whole.view(shape.layers, *dims).unbind(0))
+
+
+def _size(count: int) -> str:
+    """Bytes as a person reads them."""
+    for unit, name in ((_GIB, "GiB"), (1 << 20, "MiB")):
+        if count >= unit:
+            return f"{count / unit:.2f} {name}"
+    return f"{count / 1024:.1f} KiB"

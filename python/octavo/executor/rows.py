@@ -73,33 +73,30 @@ class Rows:
         seq_lens = computed + lens
         num_decode = int(np.count_nonzero(lens == 1))
         if num_decode == rows:
-            positions, token_slot = computed.astype(np.int64), slots
+            positions, token_slot = computed, slots
         else:
-            positions = np.arange(num_tokens, dtype=np.int64) + np.repeat(computed - starts[:-1], lens)
+            positions = np.arange(num_tokens) + np.repeat(computed - starts[:-1], lens)
             token_slot = np.repeat(slots, lens)
-        position, slot_of_token = self._put(positions), self._put(token_slot)
-        blocks = self._blocks[slot_of_token, position // self._block_size].long()
-        max_seq_len = int(seq_lens.max())
-        metadata = AttentionMetadata(
-            query_start=self._put(starts),
-            seq_lens=self._put(seq_lens),
-            block_tables=self._blocks[self._put(slots), : -(-max_seq_len // self._block_size)],
-            slot_mapping=blocks * self._block_size + position % self._block_size,
-            host_query_start=starts,
-            host_seq_lens=seq_lens,
-            num_decode_rows=num_decode,
-            max_query_len=int(lens.max()),
-            max_seq_len=max_seq_len,
-        )
+        block, offset = np.divmod(positions, self._block_size)
+        host_tokens = frame.tokens.numpy()[:num_tokens]
+        entry = token_slot * self._blocks.shape[1] + block
+        # One transfer for all that is int64.
+        wide = self._put(np.stack((positions, host_tokens, token_slot, entry, offset), dtype=np.int64))
+        position, tokens, slot_of_token, entries, offsets = wide.unbind(0)
+        if host_tokens.min() < 0:
+            last = self.last_token.index_select(0, slot_of_token)
+            tokens = torch.where(tokens < 0, last, tokens)
         flags = frame.row_flags.numpy()[:rows]
         sampling = np.flatnonzero(flags & SAMPLE)
         prompt_tokens, prompt_targets = _prompt_targets(frame, flags, starts)
         return Step(
             number=number,
             rows=rows,
-            tokens=self._tokens(frame, num_tokens, slot_of_token),
+            tokens=tokens,
             positions=position,
-            metadata=metadata,
+            metadata=self._metadata(
+                starts, seq_lens, slots, self._blocks.view(-1).index_select(0, entries), offsets
+            ),
             sample_rows=sampling,
             sample_slots=slots[sampling],
             sample_positions=seq_lens[sampling].astype(np.int64),
@@ -108,13 +105,23 @@ class Rows:
             prompt_targets=prompt_targets,
         )
 
-    def _tokens(self, frame: Frame, count: int, slot_of_token: Tensor) -> Tensor:
-        """Input ids; those that never left the device come from `last_token`."""
-        host = frame.tokens.numpy()[:count]
-        tokens = self._put(host.astype(np.int64))
-        if host.min() >= 0:
-            return tokens
-        return torch.where(tokens < 0, self.last_token[slot_of_token], tokens)
+    def _metadata(
+        self, starts: Ints, seq_lens: Ints, slots: NDArray[np.int64], blocks: Tensor, offsets: Tensor
+    ) -> AttentionMetadata:
+        lens = np.diff(starts)
+        max_seq_len = int(seq_lens.max())
+        tables = self._blocks[:, : -(-max_seq_len // self._block_size)]
+        return AttentionMetadata(
+            query_start=self._put(starts),
+            seq_lens=self._put(seq_lens),
+            block_tables=tables.index_select(0, self._put(slots)),
+            slot_mapping=torch.add(offsets, blocks, alpha=self._block_size),
+            host_query_start=starts,
+            host_seq_lens=seq_lens,
+            num_decode_rows=int(np.count_nonzero(lens == 1)),
+            max_query_len=int(lens.max()),
+            max_seq_len=max_seq_len,
+        )
 
     def _long(self, column: Tensor) -> Tensor:
         return column.long().to(self._device)

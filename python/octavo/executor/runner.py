@@ -96,12 +96,11 @@ class Runner:
         """
         config = self._config
         self._device = _device(config.device)
-        if self._device.type == "cpu":
-            torch.set_num_threads(config.cpu_threads or min(torch.get_num_threads(), usable_cpus()))
+        kernels = _kernels(self._device, config.cpu_threads)
         checkpoint = open_checkpoint(config.model, config.load_format)
         model_config = ModelConfig.from_hf(_merged(checkpoint.config, config.hf_overrides))
         dtype = _dtype(config.dtype, model_config.dtype, self._device)
-        backend = Backend(self._device, dtype, ops.select(self._device))
+        backend = Backend(self._device, dtype, kernels)
         longest = _longest(config.max_model_len, model_config.max_position)
         self._model = create_model(model_config, backend, longest)
         slots = checkpoint_slots(self._model)
@@ -234,13 +233,26 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def _kernels(device: torch.device, threads: int | None) -> ops.Ops:
+    """The ops for a device. On a CPU the kernels have threads of their own, as many as torch is told of
+    when they are loaded; torch's, which spin, are then sent away.
+    """
+    if device.type != "cpu":
+        return ops.select(device)
+    torch.set_num_threads(threads or min(torch.get_num_threads(), usable_cpus()))
+    kernels = ops.select(device)
+    if kernels is not ops.torch_ops:
+        torch.set_num_threads(1)
+    return kernels
+
+
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch.dtype:
-    """What was asked for. "auto" is the checkpoint's own type, bfloat16 where it has none or has float32 on a
-    GPU, and float32 on a CPU that cannot multiply the checkpoint's type fast.
+    """What was asked for. "auto" is the checkpoint's own type, bfloat16 where it has none or has float32 on
+    a GPU, and float32 on a CPU that cannot multiply the checkpoint's type fast.
     """
     if asked != "auto":
         if asked not in _DTYPES:
