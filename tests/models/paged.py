@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
+
 from octavo import ops
 from octavo.layers import Backend, checkpoint_slots, finish_loading
 from octavo.loader import fill, open_checkpoint
 from octavo.models import ModelConfig, create_model
 from octavo.ops import AttentionMetadata
-from torch import Tensor
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from octavo.ops import AttentionMetadata, Ops
 from torch import Tensor
+
+from octavo.ops import AttentionMetadata, Ops
 
 ERROR = {torch.float32: 3e-6, torch.bfloat16: 1.2e-2, torch.float16: 2e-3}
 
