@@ -16,7 +16,6 @@ use crate::sim::{Loop, decoding, limits, prompted};
 /// Each line is the median over batches, beside the time that the project aims at on one core of a common server.
 /// For careful numbers, with baselines: cargo bench -p octavo-bench
 #[derive(Args, Clone, Debug)]
-#[command(verbatim_doc_comment)]
 pub struct MicroArgs {
     /// Only benches whose name has this in it
     pub filter: Option<String>,

@@ -7,6 +7,12 @@ use clap::{Args, ValueEnum};
 use super::slo::Slo;
 use super::workload::IdRange;
 
+/// Shown under the flags.
+const EXAMPLES: &str = "Examples:
+  octavo-bench load --num-prompts 64 --max-concurrency 16 --input-len 128 --output-len 128
+  octavo-bench load --request-rate 4 --burstiness 0.5 --goodput ttft:500 tpot:50
+  octavo-bench load --ramp rate --goodput ttft:500 tpot:50 --json -";
+
 /// Drive any OpenAI-compatible server and measure what its users would see
 ///
 /// Every time is measured from the moment a request was scheduled to arrive, whether or not it could be sent
@@ -18,13 +24,8 @@ use super::workload::IdRange;
 /// the report says so.
 ///
 /// Exit code: 0; 1 if the server cannot be measured or any request failed; 2 for a bad command line.
-///
-/// Examples:
-///   octavo-bench load --num-prompts 64 --max-concurrency 16 --input-len 128 --output-len 128
-///   octavo-bench load --request-rate 4 --burstiness 0.5 --goodput ttft:500 tpot:50
-///   octavo-bench load --ramp rate --goodput ttft:500 tpot:50 --json -
 #[derive(Args, Clone, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = EXAMPLES)]
 pub struct LoadArgs {
     #[command(flatten)]
     pub server: ServerArgs,
@@ -43,8 +44,9 @@ pub struct LoadArgs {
     /// Seed of prompts, lengths and arrivals: the same seed sends the same load
     #[arg(long, default_value_t = 0, help_heading = "Measuring")]
     pub seed: u64,
-    /// Write one JSON object to this file; `-` is standard output (the table then goes to standard error)
-    #[arg(long, value_name = "FILE", help_heading = "Measuring")]
+    /// Write one JSON object to this file or, without a name, to standard output (the table then goes to standard
+    /// error)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", help_heading = "Measuring")]
     pub json: Option<String>,
 }
 

@@ -5,6 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use octavo_core::{EngineLimits, Policy};
 
+/// Shown under the flags.
+const EXAMPLES: &str = "Examples:
+  octavo-bench sim --num-requests 1000 --request-rate 20 --input-len 512 --output-len 128
+  octavo-bench sim --num-requests 5000 --num-blocks 2000 --abort-share 0.1 --prefix-len 256 --num-prefixes 8
+  octavo-bench sim --running 256 --steps 1000 --context 8192 --json";
+
 /// Run the real scheduler and memory manager against a fake device in virtual time
 ///
 /// Requests arrive, run, are aborted and end as on a server, but a step takes as long as --step-us, --token-us and
@@ -19,13 +25,8 @@ use octavo_core::{EngineLimits, Policy};
 /// core's time is measured.
 ///
 /// Exit code: 0; 2 for a bad command line or trace; 3 if a law is broken.
-///
-/// Examples:
-///   octavo-bench sim --num-requests 1000 --request-rate 20 --input-len 512 --output-len 128
-///   octavo-bench sim --num-requests 5000 --num-blocks 2000 --abort-share 0.1 --prefix-len 256 --num-prefixes 8
-///   octavo-bench sim --running 256 --steps 1000 --context 8192 --json
 #[derive(Args, Clone, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = EXAMPLES)]
 pub struct SimArgs {
     #[command(flatten)]
     pub engine: EngineArgs,

@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 struct Live {
     request: EngineRequest,
     arrived: Duration,
-    /// The step by which it must have ended.
-    due_step: Option<u64>,
+    /// The last step before it, and the step by which it must have ended.
+    steps: Option<(u64, u64)>,
     started: bool,
     tokens: Vec<Token>,
     last: Duration,
@@ -41,6 +41,8 @@ pub struct Totals {
     pub itl: Distribution,
     /// From arrival to the last token.
     pub e2el: Distribution,
+    /// The largest share of its bound that a request took; 0 where none is known.
+    pub bound_used: f64,
     /// Sum over completed requests of a hash of (id, tokens): the same whatever the order.
     pub digest: u64,
 }
@@ -65,8 +67,8 @@ impl Ledger {
 
     /// A request was taken in at a time, before `step` is planned.
     pub fn arrive(&mut self, request: EngineRequest, now: Duration, step: u64) {
-        let due_step = self.bound.as_mut().map(|bound| bound.arrive(&request, step));
-        let live = Live { arrived: now, due_step, started: false, tokens: Vec::new(), last: now, request };
+        let steps = self.bound.as_mut().map(|bound| (step, bound.arrive(&request, step)));
+        let live = Live { arrived: now, steps, started: false, tokens: Vec::new(), last: now, request };
         self.live.insert(live.request.id.0, live);
     }
 
@@ -83,8 +85,12 @@ impl Ledger {
         let id = event.request.0;
         let broken = |what: &str| Error::violation(format!("request {id} {what}"));
         let live = self.live.get_mut(&id).ok_or_else(|| broken("has an event after its end"))?;
-        if live.due_step.is_some_and(|due| step > due) {
-            return Err(broken("took more steps than all the work before it: it starves"));
+        if let Some((from, due)) = live.steps {
+            if step > due {
+                return Err(starves(id));
+            }
+            let used = (step - from) as f64 / (due - from) as f64;
+            self.totals.bound_used = self.totals.bound_used.max(used);
         }
         match &event.kind {
             EventKind::Started { .. } if live.started => return Err(broken("started twice")),
@@ -113,10 +119,8 @@ impl Ledger {
     /// # Errors
     /// A violation, with the request's number.
     pub fn check_ages(&self, step: u64) -> Result<()> {
-        match self.live.iter().find(|(_, live)| live.due_step.is_some_and(|due| step > due)) {
-            Some((id, _)) => Err(Error::violation(format!(
-                "request {id} took more steps than all the work before it: it starves"
-            ))),
+        match self.live.iter().find(|(_, live)| live.steps.is_some_and(|(_, due)| step > due)) {
+            Some((&id, _)) => Err(starves(id)),
             None => Ok(()),
         }
     }
@@ -151,10 +155,81 @@ impl Ledger {
     }
 }
 
+fn starves(id: u64) -> Error {
+    Error::violation(format!("request {id} took more steps than all the work before it: it starves"))
+}
+
 /// FNV-1a over the id and the tokens.
 fn digest(id: u64, tokens: &[Token]) -> u64 {
     let words = std::iter::once(id).chain(tokens.iter().map(|&token| u64::from(token)));
     words
         .flat_map(u64::to_le_bytes)
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use octavo_core::RequestId;
+
+    use super::super::steady;
+    use super::*;
+
+    /// A ledger with one request of two tokens, and what it gets.
+    fn one() -> (Ledger, Vec<Token>) {
+        let limits = steady::limits(2, 64);
+        let oracle = FakeWorker::new(&limits);
+        let request = steady::prompted(0, 8, 2);
+        let output = oracle.expected(&request, 64);
+        let mut ledger = Ledger::new(oracle, 64, Some(Bound::new(&limits)));
+        ledger.arrive(request, Duration::ZERO, 0);
+        (ledger, output)
+    }
+
+    fn event(kind: EventKind) -> Event {
+        Event { request: RequestId(0), kind }
+    }
+
+    fn token(token: Token, finish: Option<FinishReason>) -> Event {
+        event(EventKind::Token { token, logprobs: None, finish })
+    }
+
+    fn started() -> Event {
+        event(EventKind::Started { cached_tokens: 0 })
+    }
+
+    /// Why the last of the events, at these steps, is refused.
+    fn refused(events: &[(Event, u64)]) -> String {
+        let (mut ledger, _) = one();
+        let Some(((last, last_step), before)) = events.split_last() else { return String::new() };
+        for (event, step) in before {
+            ledger.take(event, Duration::ZERO, *step).unwrap();
+        }
+        ledger.take(last, Duration::ZERO, *last_step).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_request_runs_from_its_start_to_one_end() {
+        let (mut ledger, output) = one();
+        let end = Some(FinishReason::Length);
+        for event in [started(), token(output[0], None), token(output[1], end)] {
+            ledger.take(&event, Duration::from_millis(5), 3).unwrap();
+        }
+        assert_eq!((ledger.live(), ledger.totals.completed, ledger.totals.output_tokens), (0, 1, 2));
+        let again = event(EventKind::Finished { reason: FinishReason::Abort });
+        assert!(ledger.take(&again, Duration::ZERO, 4).unwrap_err().to_string().contains("after its end"));
+    }
+
+    #[test]
+    fn every_broken_promise_is_named() {
+        let (_, output) = one();
+        let end = Some(FinishReason::Length);
+        assert!(refused(&[(token(output[0], None), 1)]).contains("before its start"));
+        assert!(refused(&[(started(), 1), (started(), 2)]).contains("started twice"));
+        assert!(refused(&[(started(), 1), (token(output[0], end), 2)]).contains("1 tokens of 2"));
+        let wrong = token(output[0] ^ 1, end);
+        assert!(refused(&[(started(), 1), (wrong, 2)]).contains("token 0 is not what it gets alone"));
+        assert!(refused(&[(started(), 1_000)]).contains("it starves"));
+        let (ledger, _) = one();
+        assert!(ledger.check_ages(1_000).unwrap_err().to_string().contains("request 0"));
+    }
 }

@@ -37,6 +37,7 @@ impl Outcome {
         put("cache_hit_rate", number(self.hit_rate()));
         put("preemptions", self.stats.preemptions.into());
         put("deaths", self.deaths.into());
+        put("wait_bound_used", number(totals.bound_used));
         put("steps", self.stats.steps.into());
         put("mean_rows", number(self.rows as f64 / self.core.count().max(1) as f64));
         put("mean_tokens", number(self.tokens as f64 / self.core.count().max(1) as f64));
@@ -65,6 +66,10 @@ impl Outcome {
         table += &row("preemptions", self.stats.preemptions);
         if self.deaths > 0 {
             table += &row("deaths of the device", self.deaths);
+        }
+        if totals.bound_used > 0.0 {
+            let used = 100.0 * totals.bound_used;
+            table += &row("longest wait, % of its bound", format_args!("{used:.1}"));
         }
         let steps = self.core.count().max(1) as f64;
         let (rows, tokens) = (self.rows as f64 / steps, self.tokens as f64 / steps);
