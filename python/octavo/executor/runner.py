@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from octavo.executor.frame import Frame, StepResult
+    from octavo.loader import Checkpoint, Progress
     from octavo.sampling import Logprobs, Sampled
 
 _DTYPES = {
@@ -103,11 +104,7 @@ class Runner:
         backend = Backend(self._device, dtype, kernels)
         longest = _longest(config.max_model_len, model_config.max_position)
         self._model = create_model(model_config, backend, longest)
-        slots = checkpoint_slots(self._model)
-        if config.load_format == "dummy":
-            fill_dummy(slots, config.seed, _in_words(progress))
-        else:
-            fill(slots, checkpoint, _in_words(progress))
+        self._fill(checkpoint, _in_words(progress))
         finish_loading(self._model)
         shape = kv_cache.KVShape.of(model_config, config.block_size, dtype)
         plan = self._plan(shape, model_config)
@@ -134,6 +131,14 @@ class Runner:
             kv_explanation=plan.explanation,
         )
 
+    def _fill(self, checkpoint: Checkpoint, progress: Progress) -> None:
+        """The slots end with this call: packing then frees each weight as it goes."""
+        slots = checkpoint_slots(self._model)
+        if self._config.load_format == "dummy":
+            fill_dummy(slots, self._config.seed, progress)
+        else:
+            fill(slots, checkpoint, progress)
+
     @torch.inference_mode()
     def execute(self, frame: Frame, result: StepResult) -> None:
         """Computes a frame and writes its result."""
@@ -159,10 +164,12 @@ class Runner:
         if not len(step.sample_rows):
             return None
         if len(step.sample_rows) < len(hidden):
-            hidden = hidden[torch.from_numpy(step.sample_tokens).to(self._device)]
+            hidden = hidden.index_select(0, torch.from_numpy(step.sample_tokens).to(self._device))
         logits = self._model.logits(hidden)
         sampled = self._sampler.sample(logits, step.sample_slots, step.sample_positions)
-        self._rows.last_token[torch.from_numpy(step.sample_slots).to(self._device)] = sampled.tokens
+        self._rows.last_token.index_copy_(
+            0, torch.from_numpy(step.sample_slots).to(self._device), sampled.tokens
+        )
         return sampled
 
     def _prompt_logprobs(self, step: Step, hidden: Tensor) -> list[Logprobs]:
@@ -265,7 +272,7 @@ def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch
     return torch.bfloat16 if own == torch.float32 else own
 
 
-def _in_words(progress: Callable[[str], None]) -> Callable[[str, int, int], None]:
+def _in_words(progress: Callable[[str], None]) -> Progress:
     """Turns byte counts into a line a tenth."""
     told = -1
 
