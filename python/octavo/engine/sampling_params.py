@@ -123,7 +123,7 @@ class SamplingParams:
         _integer("top_k", self.top_k, 0, 2**31 - 1)
         _number("min_p", self.min_p, 0, 1)
         if self.seed is not None:
-            _integer("seed", self.seed, -(2**63), 2**64 - 1)
+            _integer("seed", self.seed, -(2**63), 2**63 - 1)
         if self.max_tokens is not None:
             _integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
         _integer("min_tokens", self.min_tokens, 0, self.max_tokens or 2**31 - 1)

@@ -1,0 +1,67 @@
+"""Streams: as they come, all at once, and left early."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from octavo import RequestOutputKind, SamplingParams
+
+if TYPE_CHECKING:
+    from octavo import LLM
+
+
+def params(kind: str, max_tokens: int = 12) -> SamplingParams:
+    output_kind = RequestOutputKind[kind]
+    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, output_kind=output_kind)
+
+
+async def test_kinds_of_output_add_up_to_the_same(llm: LLM) -> None:
+    seen = {}
+    for kind in ("CUMULATIVE", "DELTA", "FINAL_ONLY"):
+        seen[kind] = [output async for output in llm.stream("Hello, my name is", params(kind))]
+        assert [output.finished for output in seen[kind]] == [False] * (len(seen[kind]) - 1) + [True]
+    (final,) = seen["FINAL_ONLY"]
+    whole = final.outputs[0]
+    assert len(whole.token_ids) == 12
+    assert seen["CUMULATIVE"][-1].outputs[0] == whole
+    texts = [output.outputs[0].text for output in seen["CUMULATIVE"]]
+    assert len(texts) > 4
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(texts))
+    assert "".join(choice.text for output in seen["DELTA"] for choice in output.outputs) == whole.text
+
+
+async def test_many_streams_share_a_thread_and_stay_apart(llm: LLM) -> None:
+    async def last(prompt: str) -> list[int]:
+        outputs = [output async for output in llm.stream(prompt, params("CUMULATIVE"))]
+        return outputs[-1].outputs[0].token_ids
+
+    prompts = [f"Number {index} is" for index in range(40)]
+    together = await asyncio.gather(*map(last, prompts))
+    batch = llm.generate(prompts, params("FINAL_ONLY"), use_tqdm=False)
+    assert together == [output.outputs[0].token_ids for output in batch]
+
+
+async def test_leaving_a_stream_frees_its_memory(llm: LLM) -> None:
+    async with aclosing(llm.stream("Once upon a time", params("DELTA", 900))) as stream:
+        async for _ in stream:
+            break
+    async with asyncio.timeout(30):
+        while llm.get_metrics()["blocks_used"] > 0:
+            await asyncio.sleep(0.01)
+    assert llm.get_metrics()["running"] == 0
+
+
+async def test_a_conversation_streams(llm: LLM) -> None:
+    outputs = [o async for o in llm.stream([{"role": "user", "content": "Hi"}], params("FINAL_ONLY"))]
+    assert "Hi" in outputs[0].prompt
+
+
+async def test_a_mistake_is_raised_in_the_stream(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="49152"):
+        async for _ in llm.stream([49152], params("DELTA")):
+            pass
