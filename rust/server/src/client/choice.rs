@@ -42,6 +42,11 @@ impl Choice {
         self.finished
     }
 
+    /// True if a stop string may end the choice.
+    pub fn watches_text(&self) -> bool {
+        self.stops.is_some()
+    }
+
     /// Tokens so far, those of text that is held back included.
     pub fn tokens(&self) -> u32 {
         self.tokens

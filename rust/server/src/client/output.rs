@@ -171,6 +171,14 @@ impl OutputStream {
         &self.tokenizer
     }
 
+    /// For readers that use nothing before its end: deltas come as choices end,
+    /// with few wake-ups, unless stop strings must be watched for.
+    pub fn wait_for_ends(&mut self) {
+        if !self.choices.iter().any(Choice::watches_text) {
+            self.sink.wake_at_ends_only();
+        }
+    }
+
     /// The next delta, in no order among choices; `None` at the end.
     ///
     /// # Errors

@@ -19,14 +19,23 @@ struct State {
     events: Vec<(u32, EventKind)>,
     failure: Option<Error>,
     reader: Option<Waker>,
+    /// The reader wants to know only when a choice has ended.
+    ends_only: bool,
 }
 
 impl Sink {
-    /// Adds an event of choice `choice`; returns the reader to wake, if it waits.
+    /// Adds an event of choice `choice`; returns the reader to wake, if it waits
+    /// for such an event.
     pub(super) fn push(&self, choice: u32, kind: EventKind) -> Option<Waker> {
+        let is_end = matches!(kind, EventKind::Finished { .. } | EventKind::Token { finish: Some(_), .. });
         let mut state = self.state.lock();
         state.events.push((choice, kind));
-        state.reader.take()
+        if is_end || !state.ends_only { state.reader.take() } else { None }
+    }
+
+    /// From now on only the end of a choice wakes the reader.
+    pub fn wake_at_ends_only(&self) {
+        self.state.lock().ends_only = true;
     }
 
     /// Ends all choices with `error`, after the events that are already there.

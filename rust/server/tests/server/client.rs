@@ -141,6 +141,19 @@ async fn a_stopped_engine_aborts_and_a_failed_one_says_why() {
 }
 
 #[tokio::test]
+async fn who_waits_for_ends_gets_one_delta_a_choice() {
+    let (_engine, client, device) = Setup::default().engine();
+    device.gate().shut();
+    let mut output =
+        client.generate(request("Hello", SamplingOptions { n: 2, ..options(200) })).await.unwrap();
+    output.wait_for_ends();
+    device.gate().open();
+    let first = output.next().await.unwrap().unwrap();
+    assert_eq!(first.token_ids.len(), 200);
+    assert!(first.finish.is_some());
+}
+
+#[tokio::test]
 async fn a_slow_reader_gets_all_tokens_at_once() {
     let (engine, client, _device) = Setup::default().engine();
     let mut output = client.generate(request("Hello", options(300))).await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use octavo_core::fake::FakeWorker;
 use octavo_core::frame::{Buffer, FrameLayout};
@@ -53,10 +53,11 @@ pub struct Device {
 }
 
 impl Device {
-    pub fn start(engine: EngineHandle, worker: FakeWorker) -> Self {
+    pub fn start(engine: EngineHandle, worker: FakeWorker, pace: Option<Duration>) -> Self {
         let gate = Gate::default();
         let (loop_engine, loop_gate) = (engine.clone(), gate.clone());
-        let thread = std::thread::spawn(move || run(&loop_engine, &loop_gate, worker));
+        let main = move || run(&loop_engine, &loop_gate, worker, pace);
+        let thread = std::thread::Builder::new().name("device".to_owned()).spawn(main).unwrap();
         Self { gate, engine, thread: Some(thread) }
     }
 
@@ -76,7 +77,7 @@ impl Drop for Device {
     }
 }
 
-fn run(engine: &EngineHandle, gate: &Gate, mut worker: FakeWorker) {
+fn run(engine: &EngineHandle, gate: &Gate, mut worker: FakeWorker, pace: Option<Duration>) {
     let limits = engine.limits();
     let layout = FrameLayout::new(limits);
     let mut spare: Vec<_> = (0..=limits.pipeline_depth).map(|_| Buffer::new(layout.frame_bytes)).collect();
@@ -92,7 +93,11 @@ fn run(engine: &EngineHandle, gate: &Gate, mut worker: FakeWorker) {
                 spare.push(frame);
                 if let Some(frame) = in_flight.pop_front() {
                     gate.pass();
+                    let begin = Instant::now();
                     worker.run(frame.bytes(), result.bytes_mut()).unwrap();
+                    if let Some(rest) = pace.and_then(|pace| pace.checked_sub(begin.elapsed())) {
+                        std::thread::sleep(rest);
+                    }
                     engine.commit(result.bytes()).unwrap();
                     spare.push(frame);
                 }

@@ -38,8 +38,8 @@ pub struct Setup {
     pub server: ServerConfig,
     /// A token that makes a row's values not finite.
     pub poison: Option<u32>,
-    /// The device does constant work a token.
-    pub shallow: bool,
+    /// The device does constant work a token, and each step takes this long.
+    pub pace: Option<Duration>,
     pub template: Option<&'static str>,
     pub handle_signals: bool,
 }
@@ -52,7 +52,7 @@ impl Default for Setup {
             client: client_config(),
             server: server_config(),
             poison: None,
-            shallow: false,
+            pace: None,
             template: Some(TEMPLATE),
             handle_signals: false,
         }
@@ -81,14 +81,14 @@ impl Setup {
         if let Some(token) = self.poison {
             worker = worker.with_poison(token);
         }
-        if self.shallow { worker.with_shallow_reads() } else { worker }
+        if self.pace.is_some() { worker.with_shallow_reads() } else { worker }
     }
 
     /// The engine with its device and a client, without HTTP.
     pub fn engine(&self) -> (EngineHandle, Client, Device) {
         let metrics = Arc::new(Metrics::new("tiny", self.limits.max_model_len).unwrap());
         let engine = EngineHandle::new(self.limits.clone(), self.queue, metrics).unwrap();
-        let device = Device::start(engine.clone(), self.worker());
+        let device = Device::start(engine.clone(), self.worker(), self.pace);
         let tokenizer = Arc::new(tokenizer());
         let template =
             self.template.map(|source| Arc::new(ChatTemplate::new(source, BTreeMap::new()).unwrap()));

@@ -25,6 +25,7 @@ struct Collected {
 /// The generation failed.
 pub async fn whole(mut output: OutputStream, call: &Call) -> ApiResult<Response> {
     let mut choices: Vec<Collected> = (0..output.num_choices()).map(|_| Collected::default()).collect();
+    output.wait_for_ends();
     while let Some(delta) = output.next().await {
         let delta = delta?;
         choices[delta.index as usize].take_in(delta)?;
