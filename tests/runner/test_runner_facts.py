@@ -94,6 +94,10 @@ def test_an_exact_number_of_blocks(folder: Path) -> None:
         ),
         ({"kv_cache_memory_bytes": 100}, "hold not one block"),
         ({"dtype": "int7"}, "dtype 'int7' is unknown"),
+        (
+            {"hf_overrides": {"vocab_size": 1 << 24, "hidden_size": 1 << 16}},
+            "the weights take .* GiB of memory are free",
+        ),
         ({"load_format": "gguf"}, r"neither config\.json nor a \.gguf file"),
         ({"load_format": "safetensors"}, r"no \.safetensors files"),
     ],

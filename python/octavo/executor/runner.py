@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from octavo import ops
 from octavo.executor import kv_cache
-from octavo.executor.machine import usable_cpus
+from octavo.executor.machine import available_memory_bytes, usable_cpus
 from octavo.executor.pending import Pending
 from octavo.executor.rows import Rows, Step, blank_prefill, new_slots
 from octavo.layers import Backend, checkpoint_slots, finish_loading, weight_bytes
@@ -100,9 +100,10 @@ class Runner:
         kernels = _kernels(self._device, config.cpu_threads)
         checkpoint = open_checkpoint(config.model, config.load_format)
         model_config = ModelConfig.from_hf(_merged(checkpoint.config, config.hf_overrides))
-        dtype = _dtype(config.dtype, model_config.dtype, self._device)
+        dtype = _dtype(config.dtype, model_config.dtype, self._device, kernels)
         backend = Backend(self._device, dtype, kernels)
         longest = _longest(config.max_model_len, model_config.max_position)
+        _check_weights_fit(model_config, backend)
         self._model = create_model(model_config, backend, longest)
         self._fill(checkpoint, _in_words(progress))
         finish_loading(self._model)
@@ -257,9 +258,9 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch.dtype:
-    """What was asked for. "auto" is the checkpoint's own type, bfloat16 where it has none or has float32 on
-    a GPU, and float32 on a CPU that cannot multiply the checkpoint's type fast.
+def _dtype(asked: str, of_checkpoint: str | None, device: torch.device, kernels: ops.Ops) -> torch.dtype:
+    """What was asked for. "auto" is the checkpoint's own type; bfloat16 where that is float32 or unknown on
+    a GPU, and float32 where it is unknown, or a half that torch alone would multiply slowly, on a CPU.
     """
     if asked != "auto":
         if asked not in _DTYPES:
@@ -267,9 +268,20 @@ def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch
         return _DTYPES[asked]
     own = _DTYPES.get(of_checkpoint or "", torch.float32)
     if device.type == "cpu":
-        fast_bfloat16 = torch.cpu._is_avx512_bf16_supported()
-        return own if own == torch.bfloat16 and fast_bfloat16 else torch.float32
+        return torch.float32 if kernels is ops.torch_ops else own
     return torch.bfloat16 if own == torch.float32 else own
+
+
+def _check_weights_fit(config: ModelConfig, backend: Backend) -> None:
+    """On a CPU, weights that do not fit would end in the out-of-memory killer, without a word."""
+    needed = weight_bytes(create_model(config, replace(backend, device=torch.device("meta")), 1))
+    on_gpu = backend.device.type == "cuda"
+    free = torch.cuda.mem_get_info(backend.device)[0] if on_gpu else available_memory_bytes()
+    if needed > free:
+        raise ValueError(
+            f"the weights take {needed / (1 << 30):.1f} GiB in {backend.dtype}, and {free / (1 << 30):.1f} "
+            "GiB of memory are free; choose a smaller model, or dtype bfloat16"
+        )
 
 
 def _in_words(progress: Callable[[str], None]) -> Progress:
