@@ -171,11 +171,11 @@ impl OutputStream {
         &self.tokenizer
     }
 
-    /// For readers that use nothing before its end: deltas come as choices end,
-    /// with few wake-ups, unless stop strings must be watched for.
+    /// For readers that use nothing before its end: deltas come once a choice
+    /// has ended, with few wake-ups, unless stop strings must be watched for.
     pub fn wait_for_ends(&mut self) {
         if !self.choices.iter().any(Choice::watches_text) {
-            self.sink.wake_at_ends_only();
+            self.sink.wait_for_ends();
         }
     }
 

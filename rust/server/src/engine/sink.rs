@@ -21,6 +21,8 @@ struct State {
     reader: Option<Waker>,
     /// The reader wants to know only when a choice has ended.
     ends_only: bool,
+    /// One of `events` ends a choice.
+    has_end: bool,
 }
 
 impl Sink {
@@ -30,11 +32,12 @@ impl Sink {
         let is_end = matches!(kind, EventKind::Finished { .. } | EventKind::Token { finish: Some(_), .. });
         let mut state = self.state.lock();
         state.events.push((choice, kind));
+        state.has_end |= is_end;
         if is_end || !state.ends_only { state.reader.take() } else { None }
     }
 
-    /// From now on only the end of a choice wakes the reader.
-    pub fn wake_at_ends_only(&self) {
+    /// From now on events wait until a choice has ended.
+    pub fn wait_for_ends(&self) {
         self.state.lock().ends_only = true;
     }
 
@@ -53,7 +56,9 @@ impl Sink {
     pub fn poll_events(&self, cx: &mut Context<'_>, events: &mut Vec<(u32, EventKind)>) -> Poll<Result<()>> {
         debug_assert!(events.is_empty());
         let mut state = self.state.lock();
-        if !state.events.is_empty() {
+        let due = state.has_end || (!state.ends_only && !state.events.is_empty());
+        if due || (state.failure.is_some() && !state.events.is_empty()) {
+            state.has_end = false;
             std::mem::swap(&mut state.events, events);
             return Poll::Ready(Ok(()));
         }

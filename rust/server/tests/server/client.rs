@@ -141,11 +141,10 @@ async fn a_stopped_engine_aborts_and_a_failed_one_says_why() {
 }
 
 #[tokio::test]
-async fn who_waits_for_ends_gets_one_delta_a_choice() {
+async fn who_waits_for_ends_gets_one_delta() {
     let (_engine, client, device) = Setup::default().engine();
     device.gate().shut();
-    let mut output =
-        client.generate(request("Hello", SamplingOptions { n: 2, ..options(200) })).await.unwrap();
+    let mut output = client.generate(request("Hello", options(200))).await.unwrap();
     output.wait_for_ends();
     device.gate().open();
     let first = output.next().await.unwrap().unwrap();
