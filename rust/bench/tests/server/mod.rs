@@ -41,6 +41,7 @@ impl Server {
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
+                stream.set_nodelay(true).unwrap();
                 connections.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(serve(stream, Arc::clone(&answer), Arc::clone(&bodies)));
             }
