@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ def run(arguments: Sequence[str]) -> int:
         say(str(error))
         return 1
     say(started.facts["kv_explanation"])
+    # From here on the server takes signals; its handlers would call Python's as well.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended.server = server = listener.serve(started.client, _http_threads())
     say(f"ready after {time.monotonic() - began:.1f} s")
     say(next_step(config, server, can_chat=started.text.has_chat_template))

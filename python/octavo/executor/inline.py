@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from octavo.executor.channel import Buffers, private_buffers
 from octavo.executor.errors import WorkerError
+from octavo.executor.process import THREAD_MANNERS
 from octavo.executor.worker import one_line, runner_config, step_views
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ class InlineExecutor:
 
     def load(self) -> dict[str, Any]:
         """Load the model; returns the fields of ModelFacts. Raises WorkerError with one readable line."""
+        for name, value in THREAD_MANNERS.items():
+            # Read once, when torch is first imported.
+            os.environ.setdefault(name, value)
         from octavo.executor.runner import Runner  # noqa: PLC0415  (imports torch: seconds)
 
         try:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from octavo._core import FrameLayout, Limits
 
+# OpenMP threads that spin at barriers starve the server's own threads: a step takes ten times as long as soon
+# as any other process wants a processor. The user's own setting wins.
+THREAD_MANNERS = {"OMP_WAIT_POLICY": "PASSIVE"}
+
 _STEP_TIMEOUT_S = 300.0
 _EXIT_TIMEOUT_S = 5.0
 _POLL_S = 0.5
@@ -104,7 +108,7 @@ class ProcessExecutor:
             stdin=subprocess.DEVNULL,
             pass_fds=passed,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**THREAD_MANNERS, **os.environ, "PYTHONPATH": path},
         )
         theirs.close()
         self._channel.send({"type": "load", "config": self._config})
