@@ -1,42 +1,35 @@
 """Octavo's Rust core."""
 
 import os
-from typing import Any, TypedDict
+from typing import Any, final
 
 from typing_extensions import Buffer
+
+from octavo.boundary import Alternative, Chat, FrameLayout, Limits, PromptSource, SamplingOptions
+
+__all__ = [
+    "CpuKernels",
+    "Door",
+    "EngineClient",
+    "EngineHandle",
+    "Listener",
+    "OverloadedError",
+    "PackedWeight",
+    "Planned",
+    "Server",
+    "Session",
+    "TextModel",
+    "Update",
+    "__version__",
+    "frame_layout",
+    "read_gguf",
+    "start_logging",
+]
 
 __version__: str
 
 class OverloadedError(RuntimeError):
     """A limit is reached for now; the same request may succeed later."""
-
-class Limits(TypedDict):
-    """What bounds an engine, resolved."""
-
-    block_size: int
-    num_blocks: int
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    long_prefill_token_threshold: int
-    max_num_queued_reqs: int
-    max_logprobs: int
-    vocab_size: int
-    watermark: float
-    enable_prefix_caching: bool
-    policy: str
-    pipeline_depth: int
-
-# Name, dtype (int32, float32 or int64), offset in bytes, shape.
-_Column = tuple[str, str, int, list[int]]
-
-class FrameLayout(TypedDict):
-    """Where each column of a frame and of its result lies."""
-
-    frame_bytes: int
-    frame: list[_Column]
-    result_bytes: int
-    result: list[_Column]
 
 def frame_layout(limits: Limits) -> FrameLayout:
     """The layout for engines with these limits. ValueError if the limits make no sense."""
@@ -52,6 +45,7 @@ def read_gguf(
 def start_logging(level: str) -> None:
     """Log lines of the Rust side from `level` (debug, info, warning, error) upwards to standard error."""
 
+@final
 class Planned:
     """What the step loop does next."""
 
@@ -59,6 +53,7 @@ class Planned:
     Idle: Planned
     Stopped: Planned
 
+@final
 class EngineHandle:
     """The engine core between the step loop and the doors."""
 
@@ -87,18 +82,7 @@ class EngineHandle:
     def stats(self) -> dict[str, float]:
         """Counters and levels of the core."""
 
-class Chat(TypedDict):
-    """A conversation; messages, tools and template_kwargs are JSON."""
-
-    messages: str
-    tools: str | None
-    template: str | None
-    template_kwargs: str
-    add_generation_prompt: bool
-    continue_final_message: bool
-
-PromptSource = str | list[int] | Chat
-
+@final
 class TextModel:
     """Tokenizer, chat template and generation defaults of a model."""
 
@@ -142,40 +126,13 @@ class TextModel:
     def sampling_defaults(self) -> dict[str, Any]:
         """Sampling values that the model's authors set."""
 
+@final
 class EngineClient:
     """An engine together with the model's text side; `config` is JSON."""
 
     def __new__(cls, engine: EngineHandle, text: TextModel, config: str) -> EngineClient: ...
 
-class SamplingOptions(TypedDict):
-    """How to continue a prompt; None takes the model's default."""
-
-    n: int
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    presence_penalty: float
-    frequency_penalty: float
-    repetition_penalty: float | None
-    seed: int | None
-    stop: list[str]
-    stop_token_ids: list[int]
-    include_stop_str_in_output: bool
-    ignore_eos: bool
-    max_tokens: int | None
-    min_tokens: int
-    logprobs: int | None
-    prompt_logprobs: int | None
-    logit_bias: list[tuple[int, float]]
-    detokenize: bool
-    skip_special_tokens: bool
-    priority: int
-    cache_salt: str | None
-
-# Token, natural logarithm of its probability, rank, text.
-Alternative = tuple[int, float, int, str]
-
+@final
 class Update:
     """News of one request: its prompt (first of all), more of one choice, or its end."""
 
@@ -230,6 +187,7 @@ class Update:
     def raise_failure(self) -> None:
         """Raise the request's failure, if it has failed."""
 
+@final
 class Door:
     """Threads that tokenize and detokenize, shared by all sessions of an engine."""
 
@@ -237,6 +195,7 @@ class Door:
     def session(self) -> Session:
         """A place to submit requests and to read their updates."""
 
+@final
 class Session:
     """Requests of one caller and their updates."""
 
@@ -252,6 +211,7 @@ class Session:
     def close(self) -> None:
         """Abort all requests."""
 
+@final
 class Listener:
     """A socket that is bound; `config` is the server's options as JSON."""
 
@@ -259,6 +219,7 @@ class Listener:
     def serve(self, client: EngineClient, threads: int) -> Server:
         """Serve from threads of its own; once only. Signals drain the server, a second one stops it."""
 
+@final
 class Server:
     """A running server; it ends when it is dropped."""
 
@@ -275,3 +236,86 @@ class Server:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` seconds; True once the server has ended."""
+
+# Address, code of the element type (0 float32, 1 bfloat16, 2 float16), rows, elements from row to row.
+_Matrix = tuple[int, int, int, int]
+# Address, code of the element type, elements.
+_Vector = tuple[int, int, int]
+# Address, code of the element type, blocks, KV heads, tokens in a block, size of a head.
+_Cache = tuple[int, int, int, int, int, int]
+
+@final
+class CpuKernels:
+    """An instruction set and threads. Addresses are the caller's to check: `octavo.ops.cpu` does."""
+
+    def __new__(cls, threads: int, bind: bool) -> CpuKernels: ...
+    @property
+    def isa(self) -> str:
+        """The name of the instruction set in use."""
+
+    def rms_norm(
+        self, x: _Matrix, residual: _Matrix | None, weight: _Vector, eps: float, out: _Matrix
+    ) -> None:
+        """`out = norm(x) * weight`; with `residual`, of `residual += x`."""
+
+    def silu_and_mul(self, x: _Matrix, n: int, out: _Matrix) -> None:
+        """`out = silu(gate) * up` of rows of 2 n."""
+
+    def embedding(self, table: _Matrix, n: int, ids: int, wide: bool, out: _Matrix) -> None:
+        """Rows of `table` by id; `wide` ids are int64, others int32."""
+
+    def rotary(
+        self,
+        positions: int,
+        q: _Matrix,
+        q_heads: int,
+        k: _Matrix,
+        k_heads: int,
+        head_dim: int,
+        table: tuple[int, int, int],
+        interleaved: bool,
+    ) -> None:
+        """Rotate heads of `q` and `k` in place."""
+
+    def write_kv(self, k: _Matrix, v: _Matrix, cache: _Cache, slots: int) -> None:
+        """Write keys and values into their slots of the cache."""
+
+    def attention(
+        self,
+        q: _Matrix,
+        heads: int,
+        cache: _Cache,
+        rows: tuple[int, int, int, int, int],
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+        out: _Matrix,
+    ) -> None:
+        """Attention of all rows over the paged cache."""
+
+    def greedy(self, logits: _Matrix, vocab: int, values: int, tokens: int) -> None:
+        """The largest logit of each row and its token."""
+
+    def token_logprobs(
+        self, logits: _Matrix, vocab: int, tokens: int, k: int, out: tuple[int, int, int, int]
+    ) -> None:
+        """Log-probability and rank of each row's token, and the `k` most likely."""
+
+    def draw(
+        self, logits: _Matrix, vocab: int, parameters: tuple[int, int, int, int, int], tokens: int
+    ) -> None:
+        """Draw a token a row."""
+
+@final
+class PackedWeight:
+    """A weight in the kernels' own order."""
+
+    def __new__(
+        cls, kernels: CpuKernels, data: int, code: int, n: int, k: int, bias: int
+    ) -> PackedWeight: ...
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held."""
+
+    def linear(self, x: _Matrix, out: _Matrix) -> None:
+        """`out = x @ weight.T + bias`."""

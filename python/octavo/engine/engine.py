@@ -35,7 +35,7 @@ from octavo.executor.loop import StepLoop
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from octavo._core import PromptSource
+    from octavo.boundary import PromptSource
     from octavo.engine.outputs import RequestOutput
     from octavo.engine.prompts import Messages, Prompt
 

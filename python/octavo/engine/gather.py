@@ -9,7 +9,8 @@ from octavo.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from octavo.engine.sampling_params import RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
-    from octavo._core import Alternative, Update
+    from octavo._core import Update
+    from octavo.boundary import Alternative
 
 
 class Gathered:

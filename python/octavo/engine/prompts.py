@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from octavo.engine.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from octavo._core import Chat, PromptSource, SamplingOptions
+    from octavo.boundary import Chat, PromptSource, SamplingOptions
 
 Prompt = str | list[int] | Mapping[str, Any]
 """Text, token ids, or a mapping with `prompt` or `prompt_token_ids`, and maybe `cache_salt`."""

@@ -12,7 +12,8 @@ from octavo.engine.errors import EngineDeadError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from octavo._core import Door, PromptSource, SamplingOptions, Update
+    from octavo._core import Door, Update
+    from octavo.boundary import PromptSource, SamplingOptions
 
 _WAIT_S = 0.5
 

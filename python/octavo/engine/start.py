@@ -18,7 +18,7 @@ from octavo.executor.process import ProcessExecutor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from octavo._core import Limits
+    from octavo.boundary import Limits
     from octavo.config import EngineConfig
     from octavo.executor.loop import Executor
 

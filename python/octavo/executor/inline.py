@@ -15,7 +15,7 @@ from octavo.executor.worker import one_line, runner_config, step_views
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from octavo._core import FrameLayout, Limits
+    from octavo.boundary import FrameLayout, Limits
     from octavo.executor.frame import Frame, StepResult
     from octavo.executor.runner import Runner
 

@@ -11,7 +11,8 @@ from octavo._core import Planned
 from octavo.executor.errors import WorkerDiedError, WorkerError
 
 if TYPE_CHECKING:
-    from octavo._core import EngineHandle, FrameLayout, Limits
+    from octavo._core import EngineHandle
+    from octavo.boundary import FrameLayout, Limits
     from octavo.executor.channel import Buffers
 
 _log = logging.getLogger("octavo")

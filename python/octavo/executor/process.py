@@ -15,7 +15,7 @@ from octavo.executor.errors import WorkerDiedError, WorkerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from octavo._core import FrameLayout, Limits
+    from octavo.boundary import FrameLayout, Limits
 
 # OpenMP threads that spin at barriers starve the server's own threads: a step takes ten times as long as soon
 # as any other process wants a processor. The user's own setting wins.

@@ -21,7 +21,7 @@ from octavo.executor.channel import Channel, PeerDiedError, SharedMemory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from octavo._core import FrameLayout
+    from octavo.boundary import FrameLayout
     from octavo.executor.channel import Buffers
     from octavo.executor.frame import Frame, StepResult
     from octavo.executor.pending import Pending

@@ -147,6 +147,9 @@ async fn follow(
     let request = GenerateRequest { prompts: vec![prompt], options };
     let mut stream = client.generate(request).await?;
     queue.push(Update::started(id, rendered, stream.prompts()[0].token_ids.to_vec()));
+    if whole {
+        stream.wait_for_ends();
+    }
     let mut held: HashMap<u32, Update> = HashMap::new();
     while let Some(delta) = stream.next().await {
         let delta = delta?;

@@ -7,6 +7,7 @@
 
 mod buffer;
 mod client;
+mod cpu;
 mod door;
 mod engine;
 mod enter;
@@ -49,6 +50,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::cpu::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

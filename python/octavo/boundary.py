@@ -1,0 +1,82 @@
+"""The shapes of what is handed to the extension and what it hands back."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Limits(TypedDict):
+    """What bounds an engine, resolved."""
+
+    block_size: int
+    num_blocks: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    long_prefill_token_threshold: int
+    max_num_queued_reqs: int
+    max_logprobs: int
+    vocab_size: int
+    watermark: float
+    enable_prefix_caching: bool
+    policy: str
+    pipeline_depth: int
+
+
+Column = tuple[str, str, int, list[int]]
+"""Name, dtype (int32, float32 or int64), offset in bytes, shape."""
+
+
+class FrameLayout(TypedDict):
+    """Where each column of a frame and of its result lies."""
+
+    frame_bytes: int
+    frame: list[Column]
+    result_bytes: int
+    result: list[Column]
+
+
+class Chat(TypedDict):
+    """A conversation; messages, tools and template_kwargs are JSON."""
+
+    messages: str
+    tools: str | None
+    template: str | None
+    template_kwargs: str
+    add_generation_prompt: bool
+    continue_final_message: bool
+
+
+PromptSource = str | list[int] | Chat
+"""Text, token ids, or a conversation for the chat template."""
+
+
+class SamplingOptions(TypedDict):
+    """How to continue a prompt; None takes the model's default."""
+
+    n: int
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float | None
+    seed: int | None
+    stop: list[str]
+    stop_token_ids: list[int]
+    include_stop_str_in_output: bool
+    ignore_eos: bool
+    max_tokens: int | None
+    min_tokens: int
+    logprobs: int | None
+    prompt_logprobs: int | None
+    logit_bias: list[tuple[int, float]]
+    detokenize: bool
+    skip_special_tokens: bool
+    priority: int
+    cache_salt: str | None
+
+
+Alternative = tuple[int, float, int, str]
+"""Token, natural logarithm of its probability, rank (1 is the most likely), text."""
