@@ -51,12 +51,12 @@ class Served:
         self.process.stderr.close()
         return status
 
-    def api(self) -> Api:
+    def api(self, key: str | None = None) -> Api:
         """A client, once the server is ready."""
         wait_until(lambda: self._ready() is not None or self.process.poll() is not None)
         ready = self._ready()
         assert ready is not None, "\n".join(self.lines)
-        return Api(ready.split()[3] + "/v1", None)
+        return Api(ready.split()[3] + "/v1", key)
 
     def _ready(self) -> str | None:
         return next((line for line in self.lines if line.startswith("octavo: Ready on ")), None)
