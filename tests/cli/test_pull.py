@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from octavo.cli import main
 from octavo.engine import demo
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from octavo.config import ConfigError, EngineConfig, ServeConfig, resolve
 from octavo.config.command_line import Parser, parse_config
 from octavo.config.option import options_of
