@@ -1,0 +1,232 @@
+"""The kernels of `rust/cpu`: the ops of `octavo.ops` on a CPU, same signatures, same contracts.
+
+A row's result never depends on the other rows. `OCTAVO_CPU_ISA` (scalar, avx2, avx512) overrides the choice
+of instruction set; torch's thread count when this module is imported is the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from octavo._core import CpuKernels, PackedWeight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from octavo.ops.metadata import AttentionMetadata
+
+_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+_kernels = CpuKernels(threads=torch.get_num_threads(), bind=torch.get_num_threads() > 1)
+
+isa: str = _kernels.isa
+"""The instruction set in use."""
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """See `torch_dense.rms_norm`."""
+    width = weight.shape[0]
+    out = torch.empty(x.shape, dtype=x.dtype)
+    flat = x.reshape(-1, width)
+    _kernels.rms_norm(_rows(flat, width), None, _vector(weight), eps, _rows(out, width))
+    return out
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """See `torch_dense.add_rms_norm`; overwrites `residual`."""
+    width = weight.shape[0]
+    if x.shape != residual.shape:
+        raise ValueError(f"add_rms_norm: {tuple(x.shape)} onto {tuple(residual.shape)}")
+    out = torch.empty(x.shape, dtype=x.dtype)
+    _kernels.rms_norm(_rows(x, width), _rows(residual, width), _vector(weight), eps, _rows(out, width))
+    return out, residual
+
+
+def rotary(
+    positions: Tensor, q: Tensor, k: Tensor, cos_sin_cache: Tensor, *, interleaved: bool = False
+) -> None:
+    """See `torch_dense.rotary`."""
+    tokens, q_heads, head_dim = q.shape
+    table = (cos_sin_cache.data_ptr(), *cos_sin_cache.shape)
+    if (
+        positions.dtype is not torch.int64
+        or cos_sin_cache.dtype is not torch.float32
+        or not (positions.is_contiguous() and cos_sin_cache.is_contiguous())
+        or positions.shape[0] != tokens
+        or k.shape[0] != tokens
+        or table[2] > head_dim
+    ):
+        raise ValueError("rotary: int64 positions for each token and a contiguous float32 table are needed")
+    _kernels.rotary(
+        positions.data_ptr(), _heads(q), q_heads, _heads(k), k.shape[1], head_dim, table, interleaved
+    )
+
+
+def silu_and_mul(x: Tensor) -> Tensor:
+    """See `torch_dense.silu_and_mul`."""
+    rows, width = x.shape
+    out = torch.empty((rows, width // 2), dtype=x.dtype)
+    _kernels.silu_and_mul(_rows(x, width), width // 2, _rows(out, width // 2))
+    return out
+
+
+def embedding(tokens: Tensor, weight: Tensor) -> Tensor:
+    """See `torch_dense.embedding`; IndexError-like ids are a ValueError."""
+    if tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() != 1 or not tokens.is_contiguous():
+        raise ValueError("embedding: contiguous int32 or int64 ids [tokens] are needed")
+    width = weight.shape[1]
+    out = torch.empty((tokens.shape[0], width), dtype=weight.dtype)
+    wide = tokens.dtype is torch.int64
+    _kernels.embedding(_rows(weight, width), width, tokens.data_ptr(), wide, _rows(out, width))
+    return out
+
+
+def pack_linear(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """See `torch_dense.pack_linear`; the weight is copied into panels."""
+    return PackedLinear(weight, bias)
+
+
+class PackedLinear:
+    """A product with fixed weights, called on `x` [tokens, in]: `x @ weight.T + bias`, of `x`'s type."""
+
+    __slots__ = ("_in", "_multiply", "_out", "size_bytes")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        n, k = weight.shape
+        weight = weight.contiguous()
+        wide = None if bias is None else bias.float().contiguous()
+        if wide is not None and wide.shape != (n,):
+            raise ValueError(f"linear: a bias of shape {tuple(wide.shape)} for {n} outputs")
+        packed = PackedWeight(
+            _kernels, weight.data_ptr(), _CODES[weight.dtype], n, k, 0 if wide is None else wide.data_ptr()
+        )
+        self.size_bytes = packed.size_bytes
+        self._multiply, self._in, self._out = packed.linear, k, n
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out]."""
+        rows = _rows(x, self._in)
+        out = torch.empty((rows[2], self._out), dtype=x.dtype)
+        self._multiply(rows, (out.data_ptr(), rows[1], rows[2], self._out))
+        return out
+
+
+def write_kv(k: Tensor, v: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
+    """See `torch_attention.write_kv`."""
+    if slot_mapping.dtype is not torch.int64 or not slot_mapping.is_contiguous():
+        raise ValueError("write_kv: contiguous int64 slots are needed")
+    if k.shape != v.shape or k.shape != (slot_mapping.shape[0], kv_cache.shape[2], kv_cache.shape[4]):
+        raise ValueError(
+            f"write_kv: keys {tuple(k.shape)}, values {tuple(v.shape)}, {slot_mapping.shape[0]} slots"
+        )
+    _kernels.write_kv(_heads(k), _heads(v), _cache(kv_cache), slot_mapping.data_ptr())
+
+
+def paged_attention(
+    q: Tensor,
+    kv_cache: Tensor,
+    metadata: AttentionMetadata,
+    scale: float,
+    *,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """See `torch_attention.paged_attention`."""
+    tokens, heads, head_dim = q.shape
+    starts, lens, tables = metadata.query_start, metadata.seq_lens, metadata.block_tables
+    if (
+        any(t.dtype is not torch.int32 for t in (starts, lens, tables))
+        or not (starts.is_contiguous() and lens.is_contiguous())
+        or tables.stride(1) != 1
+    ):
+        raise ValueError("attention: int32 query starts, lengths and block tables are needed")
+    count = lens.shape[0]
+    if starts.shape[0] != count + 1 or tables.shape[0] < count or head_dim != kv_cache.shape[4]:
+        raise ValueError(
+            f"attention: {starts.shape[0]} starts, {count} lengths, {tables.shape[0]} tables; "
+            f"heads of {head_dim} over a cache of {kv_cache.shape[4]}"
+        )
+    if metadata.max_seq_len > tables.shape[1] * kv_cache.shape[3]:
+        raise ValueError(
+            f"attention: {metadata.max_seq_len} tokens do not fit a table of {tables.shape[1]} blocks"
+        )
+    out = torch.empty((tokens, heads, head_dim), dtype=q.dtype)
+    rows = (count, starts.data_ptr(), lens.data_ptr(), tables.data_ptr(), tables.stride(0))
+    _kernels.attention(_heads(q), heads, _cache(kv_cache), rows, scale, window, softcap, _heads(out))
+    return out
+
+
+def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """See `torch_sampling.greedy`."""
+    rows = logits.shape[0]
+    values, tokens = torch.empty(rows), torch.empty(rows, dtype=torch.int64)
+    _kernels.greedy(_logits(logits), logits.shape[1], values.data_ptr(), tokens.data_ptr())
+    return values, tokens
+
+
+def draw(
+    logits: Tensor, *, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniform: Tensor
+) -> Tensor:
+    """See `torch_sampling.draw`."""
+    rows = logits.shape[0]
+    floats = [t.to(torch.float32).contiguous() for t in (temperature, top_p, min_p)]
+    ranks, draws = top_k.to(torch.int32).contiguous(), uniform.to(torch.float64).contiguous()
+    if any(t.shape != (rows,) for t in (*floats, ranks, draws)):
+        raise ValueError(f"draw: one number of each parameter is needed for {rows} rows")
+    tokens = torch.empty(rows, dtype=torch.int64)
+    parameters = (
+        floats[0].data_ptr(), ranks.data_ptr(), floats[1].data_ptr(), floats[2].data_ptr(), draws.data_ptr()
+    )  # fmt: skip
+    _kernels.draw(_logits(logits), logits.shape[1], parameters, tokens.data_ptr())
+    return tokens
+
+
+def token_logprobs(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """See `torch_sampling.token_logprobs`."""
+    rows, vocab = logits.shape
+    tokens = tokens.to(torch.int64).contiguous()
+    if tokens.shape != (rows,) or not 0 <= k <= vocab:
+        raise ValueError(f"token_logprobs: {tuple(tokens.shape)} tokens for {rows} rows, {k} best of {vocab}")
+    logprob, rank = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
+    ids, best = torch.empty((rows, k), dtype=torch.int32), torch.empty((rows, k))
+    out = (logprob.data_ptr(), rank.data_ptr(), ids.data_ptr(), best.data_ptr())
+    _kernels.token_logprobs(_logits(logits), vocab, tokens.data_ptr(), k, out)
+    return logprob, rank, ids, best
+
+
+def _rows(x: Tensor, width: int) -> tuple[int, int, int, int]:
+    """A tensor [..., width] with rows equally far apart: (address, type, rows, elements from row to row)."""
+    if x.dim() != 2:
+        x = x.view(-1, width)
+    if x.shape[1] != width or (x.stride(1) != 1 and width > 1):
+        raise ValueError(f"a tensor of shape {tuple(x.shape)} has no contiguous rows of {width}")
+    return x.data_ptr(), _CODES[x.dtype], x.shape[0], x.stride(0)
+
+
+def _heads(x: Tensor) -> tuple[int, int, int, int]:
+    """A tensor [tokens, heads, head_dim], contiguous within a token."""
+    if x.stride(2) != 1 or x.stride(1) != x.shape[2]:
+        raise ValueError(f"heads of shape {tuple(x.shape)} are not contiguous within a token")
+    return x.data_ptr(), _CODES[x.dtype], x.shape[0], x.stride(0)
+
+
+def _vector(x: Tensor) -> tuple[int, int, int]:
+    return x.data_ptr(), _CODES[x.dtype], x.shape[0]
+
+
+def _cache(x: Tensor) -> tuple[int, int, int, int, int, int]:
+    """A layer's cache: (address, type, blocks, KV heads, block size, head_dim)."""
+    if not x.is_contiguous():
+        raise ValueError("a layer's KV cache is contiguous")
+    blocks, _, heads, size, dim = x.shape
+    return x.data_ptr(), _CODES[x.dtype], blocks, heads, size, dim
+
+
+def _logits(x: Tensor) -> tuple[int, int, int, int]:
+    if x.dtype is not torch.float32:
+        raise ValueError(f"logits are float32, not {x.dtype}")
+    return _rows(x, x.shape[1])
