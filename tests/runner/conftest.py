@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from reference import exact, read_records
 from safetensors.torch import save_file
-from stepper import Stepper
 
-from octavo.executor.runner import RunnerConfig
 from octavo.loader import open_checkpoint
 
-GOLDEN = Path(os.environ.get("OCTAVO_GOLDEN", Path(__file__).parents[1] / "golden" / "data"))
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stepper import Stepper
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,20 +28,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in apart]
 
 
-def read_records(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
-
-
 @pytest.fixture(scope="session")
 def records() -> list[dict[str, Any]]:
     """SmolLM2's."""
     return read_records("smollm2.jsonl")
-
-
-def exact(model: Path, **options: Any) -> Stepper:
-    """A runner in float32 on the CPU."""
-    defaults = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "kv_cache_memory_bytes": 1 << 29}
-    return Stepper(RunnerConfig(model=str(model), dtype="float32", device="cpu", **defaults | options))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import exact, read_records
+from reference import exact, read_records
 from stepper import Request, Stepper
 
 from octavo.executor.runner import RunnerConfig

@@ -74,6 +74,13 @@ def test_without_options_memory_is_no_more_than_all_slots_need(folder: Path) -> 
     assert facts.num_blocks == 8 * 256 // 16
 
 
+@pytest.mark.parametrize(
+    ("own", "dtype"), [(None, "float32"), ("bfloat16", "bfloat16"), ("float16", "float16")]
+)
+def test_on_a_cpu_the_checkpoints_own_type_is_kept(folder: Path, own: str | None, dtype: str) -> None:
+    assert tiny(folder, dtype="auto", hf_overrides={"torch_dtype": own}).facts.dtype == dtype
+
+
 def test_overrides_reach_the_config(folder: Path) -> None:
     facts = tiny(folder, hf_overrides={"num_hidden_layers": 1, "max_position_embeddings": 64}).facts
     assert (facts.num_layers, facts.model_max_len) == (1, 64)

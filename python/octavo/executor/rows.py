@@ -71,6 +71,7 @@ class Rows:
         slots = frame.row_slot.numpy()[:rows].astype(np.int64)
         lens = np.diff(starts)
         seq_lens = computed + lens
+        max_seq_len = int(seq_lens.max())
         num_decode = int(np.count_nonzero(lens == 1))
         if num_decode == rows:
             positions, token_slot = computed, slots
@@ -94,8 +95,18 @@ class Rows:
             rows=rows,
             tokens=tokens,
             positions=position,
-            metadata=self._metadata(
-                starts, seq_lens, slots, self._blocks.view(-1).index_select(0, entries), offsets
+            metadata=AttentionMetadata(
+                query_start=self._put(starts),
+                seq_lens=self._put(seq_lens),
+                block_tables=self._tables(slots, max_seq_len),
+                slot_mapping=torch.add(
+                    offsets, self._blocks.view(-1).index_select(0, entries), alpha=self._block_size
+                ),
+                host_query_start=starts,
+                host_seq_lens=seq_lens,
+                num_decode_rows=num_decode,
+                max_query_len=1 if num_decode == rows else int(lens.max()),
+                max_seq_len=max_seq_len,
             ),
             sample_rows=sampling,
             sample_slots=slots[sampling],
@@ -105,23 +116,9 @@ class Rows:
             prompt_targets=prompt_targets,
         )
 
-    def _metadata(
-        self, starts: Ints, seq_lens: Ints, slots: NDArray[np.int64], blocks: Tensor, offsets: Tensor
-    ) -> AttentionMetadata:
-        lens = np.diff(starts)
-        max_seq_len = int(seq_lens.max())
+    def _tables(self, slots: NDArray[np.int64], max_seq_len: int) -> Tensor:
         tables = self._blocks[:, : -(-max_seq_len // self._block_size)]
-        return AttentionMetadata(
-            query_start=self._put(starts),
-            seq_lens=self._put(seq_lens),
-            block_tables=tables.index_select(0, self._put(slots)),
-            slot_mapping=torch.add(offsets, blocks, alpha=self._block_size),
-            host_query_start=starts,
-            host_seq_lens=seq_lens,
-            num_decode_rows=int(np.count_nonzero(lens == 1)),
-            max_query_len=int(lens.max()),
-            max_seq_len=max_seq_len,
-        )
+        return tables.index_select(0, self._put(slots))
 
     def _long(self, column: Tensor) -> Tensor:
         return column.long().to(self._device)

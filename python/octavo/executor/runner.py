@@ -100,7 +100,7 @@ class Runner:
         kernels = _kernels(self._device, config.cpu_threads)
         checkpoint = open_checkpoint(config.model, config.load_format)
         model_config = ModelConfig.from_hf(_merged(checkpoint.config, config.hf_overrides))
-        dtype = _dtype(config.dtype, model_config.dtype, self._device, kernels)
+        dtype = _dtype(config.dtype, model_config.dtype, self._device)
         backend = Backend(self._device, dtype, kernels)
         longest = _longest(config.max_model_len, model_config.max_position)
         _check_weights_fit(model_config, backend)
@@ -249,8 +249,7 @@ def _kernels(device: torch.device, threads: int | None) -> ops.Ops:
         return ops.select(device)
     torch.set_num_threads(threads or min(torch.get_num_threads(), usable_cpus()))
     kernels = ops.select(device)
-    if kernels is not ops.torch_ops:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     return kernels
 
 
@@ -258,18 +257,16 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def _dtype(asked: str, of_checkpoint: str | None, device: torch.device, kernels: ops.Ops) -> torch.dtype:
-    """What was asked for. "auto" is the checkpoint's own type; bfloat16 where that is float32 or unknown on
-    a GPU, and float32 where it is unknown, or a half that torch alone would multiply slowly, on a CPU.
+def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch.dtype:
+    """What was asked for. "auto" is the checkpoint's own type, float32 where it does not say; on a GPU
+    bfloat16 in place of float32.
     """
     if asked != "auto":
         if asked not in _DTYPES:
             raise ValueError(f"dtype {asked!r} is unknown; choose one of auto, {', '.join(_DTYPES)}")
         return _DTYPES[asked]
     own = _DTYPES.get(of_checkpoint or "", torch.float32)
-    if device.type == "cpu":
-        return torch.float32 if kernels is ops.torch_ops else own
-    return torch.bfloat16 if own == torch.float32 else own
+    return torch.bfloat16 if own == torch.float32 and device.type == "cuda" else own
 
 
 def _check_weights_fit(config: ModelConfig, backend: Backend) -> None:

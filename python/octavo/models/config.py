@@ -112,7 +112,9 @@ def _integer(config: Mapping[str, Any], name: str) -> int:
 
 
 def _number(config: Mapping[str, Any], name: str, default: float) -> float:
-    value = config.get(name, default)
+    value = config.get(name)
+    if value is None:
+        return default
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
         raise UnsupportedModelError(
             f"config.json: {name} is {value!r}, expected a number that is not negative"

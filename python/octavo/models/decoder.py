@@ -48,14 +48,10 @@ class SelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
-        self.sizes = [
-            self.heads * self.head_dim,
-            self.kv_heads * self.head_dim,
-            self.kv_heads * self.head_dim,
-        ]
-        parts = dict(zip(("q_proj", "k_proj", "v_proj"), self.sizes, strict=True))
+        wide, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        parts = {"q_proj": wide, "k_proj": narrow, "v_proj": narrow}
         self.qkv = MergedLinear(backend, config.hidden_size, parts, bias=qkv_bias)
-        self.o_proj = Linear(backend, self.sizes[0], config.hidden_size, bias=output_bias)
+        self.o_proj = Linear(backend, wide, config.hidden_size, bias=output_bias)
         self.q_norm = RMSNorm(backend, self.head_dim, config.norm_eps) if qk_norm else None
         self.k_norm = RMSNorm(backend, self.head_dim, config.norm_eps) if qk_norm else None
         self.attention = Attention(backend, self.head_dim**-0.5, window=config.windows[layer])
@@ -68,10 +64,8 @@ class SelfAttention(nn.Module):
         metadata: AttentionMetadata,
     ) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]."""
-        q, k, v = self.qkv(x).split(self.sizes, dim=-1)
-        q = q.unflatten(-1, (self.heads, self.head_dim))
-        k = k.unflatten(-1, (self.kv_heads, self.head_dim))
-        v = v.unflatten(-1, (self.kv_heads, self.head_dim))
+        heads = self.qkv(x).view(x.shape[0], -1, self.head_dim)
+        q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         rotate(q, k)

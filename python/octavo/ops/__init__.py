@@ -1,7 +1,7 @@
 """Ops: one signature each, several implementations, chosen once when a model is built.
 
-The torch implementations run on any device and are the oracle for all others. `octavo.ops.cpu`, where the
-extension has kernels for this machine, replaces those that it names.
+The torch implementations run on any device and are the oracle for all others. On a CPU, `octavo.ops.cpu`
+replaces those that it names.
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ def select(device: torch.device) -> Ops:
     """The fastest implementations for a device."""
     if device.type != "cpu":
         return torch_ops
-    try:
-        kernels = importlib.import_module("octavo.ops.cpu")
-    except ImportError:
-        return torch_ops
+    # Loaded here because its threads are started when it is imported.
+    kernels = importlib.import_module("octavo.ops.cpu")
     names = [field.name for field in fields(Ops)]
     return replace(torch_ops, **{name: getattr(kernels, name) for name in names if hasattr(kernels, name)})
