@@ -118,6 +118,16 @@ def test_arguments_of_other_engines_pass_where_they_ask_for_nothing_else() -> No
     )
 
 
+@pytest.mark.parametrize("switch", ["--enforce-eager", "--trust-remote-code", "--no-async-scheduling"])
+def test_a_switch_does_not_swallow_the_model(switch: str) -> None:
+    assert parse(f"{switch} some/model").model == "some/model"
+
+
+def test_none_is_as_if_it_had_not_been_given() -> None:
+    given = {"max_num_seqs": None, "served_model_name": None, "seed": None, "quantization": None}
+    assert resolve(EngineConfig, given, environ={"OCTAVO_SEED": "7"}) == EngineConfig(seed=7)
+
+
 def test_secrets_stay_out_of_messages() -> None:
     with pytest.raises(ConfigError) as refused:
         resolve(ServeConfig, {"api_key": {"sk-1": "sk-2"}}, environ={})
@@ -127,7 +137,8 @@ def test_secrets_stay_out_of_messages() -> None:
 def test_every_option_is_explained() -> None:
     for name, declared in options_of(ServeConfig).items():
         assert declared.help.endswith((".", ")")), name
-        assert declared.convert(declared.default, "default") == declared.default, name
+        if declared.default is not None:
+            assert declared.convert(declared.default, "default") == declared.default, name
 
 
 def test_the_reference_page_is_current() -> None:

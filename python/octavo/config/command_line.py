@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from octavo.config.compat import FIXED, SYNONYMS
+from octavo.config.compat import FIXED, SWITCHES, SYNONYMS
 from octavo.config.option import BOOLEAN, OBJECT, ConfigError, Option, default_text, options_of, parse_scalar
 from octavo.config.resolve import Config, canonical, nearest, resolve
 
@@ -79,11 +79,13 @@ def _add_options(parser: argparse.ArgumentParser, config: type[EngineConfig]) ->
             metavar = "{" + ",".join(declared.choices) + "}" if declared.choices else declared.kind.metavar
             group.add_argument(*flags, dest=name, metavar=metavar, help=_help(declared))
     for name in (*FIXED, *SYNONYMS):
-        flag = name.replace("_", "-")
-        parser.add_argument(f"--{flag}", dest=name, nargs="?", const="true", help=argparse.SUPPRESS)
-        parser.add_argument(
-            f"--no-{flag}", dest=name, action="store_const", const="false", help=argparse.SUPPRESS
-        )
+        flag = "--" + name.replace("_", "-")
+        if name in SWITCHES:
+            parser.add_argument(
+                flag, dest=name, action=argparse.BooleanOptionalAction, help=argparse.SUPPRESS
+            )
+        else:
+            parser.add_argument(flag, dest=name, help=argparse.SUPPRESS)
 
 
 def _help(declared: Option) -> str:

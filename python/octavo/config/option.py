@@ -167,10 +167,6 @@ class Option:
 
     def convert(self, value: Any, source: str) -> Any:
         """The typed value, or ConfigError that says where the bad value came from."""
-        if value is None:
-            if self.default is None:
-                return None
-            raise ConfigError(f"{source}: {self.name} may not be null")
         try:
             result = self.kind.convert(value)
             self._check(result)
@@ -182,7 +178,7 @@ class Option:
     def _check(self, value: Any) -> None:
         if self.choices and value not in self.choices:
             raise ValueError("must be one of " + ", ".join(self.choices))
-        if self.kind not in (INTEGER, LENGTH, NUMBER) or value is None:
+        if self.kind not in (INTEGER, LENGTH, NUMBER):
             return
         if self.kind is LENGTH and value == -1:
             return

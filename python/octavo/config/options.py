@@ -99,7 +99,7 @@ class EngineConfig:
         aliases=("device_memory_utilization",),
     )
     kv_cache_memory_bytes: int | None = option(
-        None, INTEGER, MEMORY, "Exact size of KV memory; overrides the two options beside it.", minimum=1
+        None, INTEGER, MEMORY, "Exact size of KV memory, on a GPU and on a CPU.", minimum=1
     )
     cpu_kvcache_space: float | None = option(
         None,
@@ -212,7 +212,9 @@ class EngineConfig:
         choices=("auto", "string", "openai"),
     )
 
-    disable_log_stats: bool = option(False, BOOLEAN, LOGGING, "No periodic line of statistics.")
+    disable_log_stats: bool = option(
+        False, BOOLEAN, LOGGING, "No periodic line of statistics and no /metrics."
+    )
     log_level: str = option(
         "info",
         STRING,

@@ -42,7 +42,8 @@ def resolve(
     """Merge all sources into a `config`.
 
     `given` are keyword arguments or parsed command-line options, `file` a YAML file, `environ` replaces the
-    process environment. Raises ConfigError that names source and option; unknown keys get the nearest name.
+    process environment. None is as if the option had not been given. Raises ConfigError that names source and
+    option; unknown keys get the nearest name.
     """
     options = options_of(config)
     values = _from_environment(options, os.environ if environ is None else environ)
@@ -94,6 +95,8 @@ def _named(options: Mapping[str, Option], given: Mapping[str, Any], source: str)
         name = aliases.get(key, key)
         if name not in options:
             raise UnknownOptionError(f"{source}: unknown option {key}{nearest(key, [*options, *aliases])}")
+        if value is None:
+            continue
         values[name] = options[name].convert(value, source)
     return values
 
