@@ -1,5 +1,5 @@
 //! The resolved numbers that bound an engine. No defaults here: options are
-//! declared and resolved in `python/octavo/config.py`, facts come from the worker.
+//! declared and resolved in `python/octavo/config`, facts come from the worker.
 
 use crate::error::{Error, Result};
 
@@ -14,6 +14,10 @@ pub enum Policy {
     /// Lower `priority` first; a running request of higher number may be
     /// preempted for a waiting one of lower number.
     Priority,
+    /// Longest cached prefix first, but nobody is passed over for ever.
+    LongestPrefix,
+    /// The tenant for which the fewest tokens were computed first.
+    FairShare,
 }
 
 /// Everything the core must know about the machine and the options.
