@@ -12,7 +12,7 @@ export OCTAVO_GOLDEN ?= $(CURDIR)/tests/golden/data
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 # Rust tests that need more than `make test-models` fetches.
-LARGE := binary(golden) & test(/gemma3|qwen25coder/)
+LARGE := binary(golden) & test(/^(gemma3|qwen)_/)
 
 .PHONY: help setup build serve chat test test-rust test-python test-models test-large lint format bench clean
 
