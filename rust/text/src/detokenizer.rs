@@ -34,6 +34,12 @@ impl Detokenizer {
         }
     }
 
+    /// A detokenizer of text that goes on after other text: a space that marks its
+    /// first word stays.
+    pub fn after_text(skip_special_tokens: bool) -> Self {
+        Self { at_start: false, first_token: false, ..Self::new(skip_special_tokens) }
+    }
+
     /// The text that `token` adds, which may be empty. Tokens outside the vocabulary add nothing.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: Token) -> &str {
         let table = tokenizer.table();

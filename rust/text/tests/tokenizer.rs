@@ -115,6 +115,14 @@ fn sentence_piece_marks_spaces_and_falls_back_to_bytes() {
 }
 
 #[test]
+fn the_space_before_a_continuation_stays() {
+    let tokenizer = tokenizer(&sentence_piece());
+    let hello = tokenizer.token("▁hello").unwrap();
+    assert_eq!(tokenizer.decode(&[hello], true), "hello");
+    assert_eq!(Detokenizer::after_text(true).push(&tokenizer, hello), " hello");
+}
+
+#[test]
 fn word_piece_splits_words_and_joins_them() {
     let tokenizer = tokenizer(&word_piece());
     let tokens = tokenizer.encode("Hello  WORLDS, unable zzz!", true, NO_LIMIT).unwrap();

@@ -27,7 +27,7 @@ impl Choice {
         Self {
             request,
             index,
-            detokenizer: options.detokenize.then(|| Detokenizer::new(options.skip_special_tokens)),
+            detokenizer: options.detokenize.then(|| Detokenizer::after_text(options.skip_special_tokens)),
             stops: (!stops.is_empty()).then(|| StopStrings::new(stops, options.include_stop_str_in_output)),
             include_stop: options.include_stop_str_in_output,
             min_tokens,
