@@ -105,6 +105,16 @@ impl Inbox {
             Condition::Failed(error) => return Err(error.clone()),
         }
         let (now, most) = (state.in_flight, self.limits);
+        if added.requests > most.max_requests {
+            return Err(Error::invalid(
+                "n",
+                format!(
+                    "the call asks for {} sequences, and this server takes {} at once (--max-num-queued-reqs): send \
+                     fewer prompts or lower n",
+                    added.requests, most.max_requests
+                ),
+            ));
+        }
         if now.requests.saturating_add(added.requests) > most.max_requests {
             return Err(Error::overloaded(format!(
                 "{} sequences are in flight and this call adds {}; the limit is {} (--max-num-queued-reqs): retry \

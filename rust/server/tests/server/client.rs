@@ -101,6 +101,8 @@ async fn the_queue_limits_refuse_whole_calls() {
     let error = client.generate(request("12345", options(5))).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Overloaded);
     assert!(error.message().contains("12"), "{error}");
+    let error = client.generate(request("x", SamplingOptions { n: 5, ..options(5) })).await.unwrap_err();
+    assert_eq!((error.kind(), error.param()), (Kind::Invalid, Some("n")), "it would never be taken");
     assert_eq!(engine.in_flight().requests, 1, "nothing of a refused call stays");
     let second = client.generate(request("1234", options(5))).await.unwrap();
     drop((first, second));
