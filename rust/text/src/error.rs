@@ -10,11 +10,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Kind {
     /// The caller's mistake: HTTP 400, `ValueError`.
     Invalid,
-    /// A file or folder is not there: `FileNotFoundError`.
+    /// A file or folder is not there: `OSError`.
     NotFound,
     /// The model's files are damaged, or of a sort that cannot be read.
     Model,
-    /// A fault in the template or in Octavo: HTTP 500.
+    /// A fault of ours: HTTP 500.
     Internal,
 }
 
@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// The chat template refused the conversation through `raise_exception`.
     Refused(String),
-    /// The chat template failed: a fault in the template or a limit on what it may do.
+    /// The chat template failed on these messages, or went over a limit on what it may do.
     Template(String),
     /// A file or folder is not there.
     NotFound {
@@ -61,10 +61,10 @@ impl Error {
     /// What sort of failure it is.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Invalid { .. } | Self::TooLong { .. } | Self::Refused(_) => Kind::Invalid,
+            Self::Invalid { .. } | Self::TooLong { .. } | Self::Refused(_) | Self::Template(_) => Kind::Invalid,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Model { .. } => Kind::Model,
-            Self::Template(_) | Self::Internal(_) => Kind::Internal,
+            Self::Internal(_) => Kind::Internal,
         }
     }
 
@@ -72,7 +72,7 @@ impl Error {
     pub fn param(&self) -> Option<&'static str> {
         match self {
             Self::Invalid { param, .. } => Some(param),
-            Self::Refused(_) => Some("messages"),
+            Self::Refused(_) | Self::Template(_) => Some("messages"),
             _ => None,
         }
     }

@@ -84,7 +84,7 @@ fn tells_a_refusal_from_a_fault() {
     assert_eq!(refusal, Error::Refused("No system role".to_owned()));
     assert_eq!((refusal.kind(), refusal.param()), (Kind::Invalid, Some("messages")));
     let fault = render("{{ messages[0].content.text }}", &json!([])).unwrap_err();
-    assert_eq!(fault.kind(), Kind::Internal);
+    assert_eq!((fault.kind(), fault.param()), (Kind::Invalid, Some("messages")));
     assert!(fault.to_string().starts_with("the chat template failed: undefined value"), "{fault}");
     let syntax = ChatTemplate::new("{% if %}", specials()).unwrap_err();
     assert_eq!(syntax.kind(), Kind::Model);
