@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from octavo.engine import RequestOutput as RequestOutput
     from octavo.engine import RequestOutputKind as RequestOutputKind
     from octavo.engine import SamplingParams as SamplingParams
+    from octavo.engine import TextPrompt as TextPrompt
+    from octavo.engine import TokensPrompt as TokensPrompt
 
 _LAZY = {
     "AsyncEngine": "octavo.engine",
@@ -28,6 +30,8 @@ _LAZY = {
     "RequestOutput": "octavo.engine",
     "RequestOutputKind": "octavo.engine",
     "SamplingParams": "octavo.engine",
+    "TextPrompt": "octavo.engine",
+    "TokensPrompt": "octavo.engine",
 }
 
 __all__ = [
@@ -40,6 +44,8 @@ __all__ = [
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "TextPrompt",
+    "TokensPrompt",
 ]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from octavo import RequestOutputKind, SamplingParams
+from octavo import AsyncEngine, RequestOutputKind, SamplingParams, TokensPrompt
+from octavo.engine import EngineDeadError
 
 if TYPE_CHECKING:
     from octavo import LLM
@@ -59,6 +60,20 @@ async def test_leaving_a_stream_frees_its_memory(llm: LLM) -> None:
 async def test_a_conversation_streams(llm: LLM) -> None:
     outputs = [o async for o in llm.stream([{"role": "user", "content": "Hi"}], params("FINAL_ONLY"))]
     assert "Hi" in outputs[0].prompt
+
+
+async def test_the_asynchronous_engine_streams_by_request_id(tiny_options: dict[str, Any]) -> None:
+    engine = AsyncEngine(**tiny_options)
+    prompt = TokensPrompt(prompt_token_ids=(await engine.get_tokenizer()).encode("Hello"))
+    outputs = [output async for output in engine.generate(prompt, params("CUMULATIVE"), "mine")]
+    assert {output.request_id for output in outputs} == {"mine"}
+    assert outputs[-1].finished
+    unfinished = engine.generate("Once", params("DELTA", 900))
+    await anext(unfinished)
+    engine.shutdown()
+    with pytest.raises(EngineDeadError):
+        async for _ in unfinished:
+            pass
 
 
 async def test_a_mistake_is_raised_in_the_stream(llm: LLM) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = "Serve a model over HTTP, compatible with OpenAI's API. Without MODEL, the demo model."
 _MAX_BODY_BYTES = 32 << 20
 _MAX_CONNECTIONS = 16384
+_OTHER_DESCRIPTORS = 256
 _MAX_PROMPTS = 1024
 _MAX_HTTP_THREADS = 4
 _END_S = 10.0
@@ -109,7 +111,7 @@ def server_config(config: ServeConfig) -> dict[str, Any]:
         "version": __version__,
         "api_keys": config.api_key,
         "max_body_bytes": _MAX_BODY_BYTES,
-        "max_connections": _MAX_CONNECTIONS,
+        "max_connections": _connections(),
         "max_prompts": _MAX_PROMPTS,
         "cors": {
             "allowed_origins": config.allowed_origins,
@@ -131,6 +133,17 @@ def server_config(config: ServeConfig) -> dict[str, Any]:
         "enable_force_include_usage": config.enable_force_include_usage,
         "disable_log_stats": config.disable_log_stats,
     }
+
+
+def _connections() -> int:
+    """Most connections, within the descriptors that this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_CONNECTIONS + _OTHER_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(_OTHER_DESCRIPTORS, soft - _OTHER_DESCRIPTORS)
+    return _MAX_CONNECTIONS
 
 
 def _http_threads() -> int:

@@ -8,6 +8,8 @@ from octavo.engine.llm import LLM as LLM
 from octavo.engine.outputs import CompletionOutput as CompletionOutput
 from octavo.engine.outputs import Logprob as Logprob
 from octavo.engine.outputs import RequestOutput as RequestOutput
+from octavo.engine.prompts import TextPrompt as TextPrompt
+from octavo.engine.prompts import TokensPrompt as TokensPrompt
 from octavo.engine.sampling_params import RequestOutputKind as RequestOutputKind
 from octavo.engine.sampling_params import SamplingParams as SamplingParams
 
@@ -22,4 +24,6 @@ __all__ = [
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "TextPrompt",
+    "TokensPrompt",
 ]

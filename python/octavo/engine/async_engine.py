@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from octavo.engine.outputs import RequestOutput
     from octavo.engine.prompts import Messages, Prompt
     from octavo.engine.sampling_params import SamplingParams
+    from octavo.engine.tokenizer import Tokenizer
 
 
 class AsyncEngine:
@@ -33,6 +34,14 @@ class AsyncEngine:
             prompt, sampling_params, request_id=request_id, priority=priority
         ):
             yield output
+
+    async def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._engine.get_tokenizer()
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes; False when some are in use and stay."""
+        return self._engine.reset_prefix_cache()
 
     def shutdown(self) -> None:
         """Abort what runs and free the model."""

@@ -34,6 +34,9 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._pending = bytearray()
+        # Not select(), which knows no descriptor above 1023: a server with many connections has those.
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
@@ -65,7 +68,7 @@ class Channel:
 
     def wait(self, timeout_s: float) -> bool:
         """True as soon as `receive` would return at once, False after `timeout_s` without anything."""
-        return bool(self._pending) or bool(select.select([self._socket], [], [], timeout_s)[0])
+        return bool(self._pending) or bool(self._poll.poll(timeout_s * 1000))
 
     def receive(self) -> int | dict[str, Any]:
         """Wait for the next doorbell (an index) or message. Raises PeerDiedError at end of file."""
