@@ -61,7 +61,9 @@ impl Error {
     /// What sort of failure it is.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Invalid { .. } | Self::TooLong { .. } | Self::Refused(_) | Self::Template(_) => Kind::Invalid,
+            Self::Invalid { .. } | Self::TooLong { .. } | Self::Refused(_) | Self::Template(_) => {
+                Kind::Invalid
+            }
             Self::NotFound { .. } => Kind::NotFound,
             Self::Model { .. } => Kind::Model,
             Self::Internal(_) => Kind::Internal,
