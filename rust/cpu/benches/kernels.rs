@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, clippy::inline_always)]
 
+use octavo_cpu::attention::{Attention, attend};
 use octavo_cpu::linear::{PackedWeight, WeightRef, linear};
 use octavo_cpu::simd::{F32x16, Kernel, dispatch};
 use octavo_cpu::{Buffer, Cpu, DType, Isa, MatMut, MatRef, Pool};
@@ -24,6 +25,9 @@ fn main() {
         let (bandwidth, flops) = limits(&cpu);
         if "linear".starts_with(&chosen) {
             linears(&cpu, bandwidth, flops);
+        }
+        if "attention".starts_with(&chosen) {
+            attentions(&cpu, bandwidth, flops);
         }
     }
 }
@@ -139,6 +143,58 @@ fn linears(cpu: &Cpu, bandwidth: f64, flops: f64) {
                 }
             }
             println!();
+        }
+    }
+}
+
+/// A few rows of new tokens at the end of sequences of equal length; 9 heads of 64 over 3 KV heads.
+fn attentions(cpu: &Cpu, bandwidth: f64, flops: f64) {
+    const BLOCK: usize = 16;
+    let (heads, kv_heads, head_dim) = (9, 3, 64);
+    for cache_dtype in [DType::F32, DType::Bf16] {
+        for (rows, new, len) in [(1, 1, 1024), (32, 1, 1024), (1, 1024, 1024), (1, 512, 4096)] {
+            let blocks = len / BLOCK;
+            let numbers = rows * blocks * 2 * kv_heads * BLOCK * head_dim;
+            let bytes = numbers * cache_dtype.size();
+            let copies = (128 << 20) / bytes + 1;
+            let cache = vec![0u8; bytes * copies];
+            let tables: Vec<i32> = (0..(rows * blocks * copies) as i32).collect();
+            let query_start: Vec<i32> = (0..=rows).map(|r| (r * new) as i32).collect();
+            let (seq_lens, q) = (vec![len as i32; rows], vec![0.5f32; rows * new * heads * head_dim]);
+            let (mut out, width) = (q.clone(), heads * head_dim);
+            let to =
+                MatMut { data: out.as_mut_ptr().cast(), dtype: DType::F32, rows: rows * new, stride: width };
+            let mut turn = 0;
+            let seconds = best(|| {
+                turn = (turn + 1) % copies;
+                let call = Attention {
+                    q: MatRef { data: q.as_ptr().cast(), dtype: DType::F32, rows: rows * new, stride: width },
+                    cache: cache.as_ptr(),
+                    cache_dtype,
+                    num_blocks: rows * blocks * copies,
+                    block_size: BLOCK,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    query_start: &query_start,
+                    seq_lens: &seq_lens,
+                    block_tables: tables[turn * rows * blocks..].as_ptr(),
+                    table_stride: blocks,
+                    scale: 0.125,
+                    window: None,
+                    softcap: None,
+                };
+                // SAFETY: the fields describe the vectors.
+                unsafe { attend(cpu, &call, to) }.expect("a consistent call");
+            });
+            let keys = (0..new).map(|i| len - new + i + 1).sum::<usize>() * rows;
+            let (read, rate) = (bytes as f64 / seconds / 1e9, 4.0 * (keys * width) as f64 / seconds / 1e9);
+            println!(
+                "attention {cache_dtype:?} {rows} rows of {new} in {len}: {:.0} us, {read:.1} GB/s ({:.0} %), {rate:.0} GF ({:.0} %)",
+                seconds * 1e6,
+                100.0 * read / bandwidth,
+                100.0 * rate / flops
+            );
         }
     }
 }
