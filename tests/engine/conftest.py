@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from served import Served
 
 from octavo import LLM
 
@@ -51,3 +52,13 @@ def tiny_options(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 def llm(tiny_options: dict[str, Any]) -> Iterator[LLM]:
     with LLM(**tiny_options) as engine:
         yield engine
+
+
+@pytest.fixture(scope="session")
+def demo_server(gguf: Path) -> Iterator[Served]:
+    """A server with a real model, named demo."""
+    options = {"model": str(gguf), "served-model-name": "demo", "dtype": "float32"}
+    with Served(options, **{"kv-cache-memory-bytes": "512M"}) as server:
+        yield server
+        server.process.terminate()
+        assert server.end() == 0, "\n".join(server.lines)

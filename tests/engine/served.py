@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +52,23 @@ class Served:
         self.process.stderr.close()
         return status
 
-    def api(self, key: str | None = None) -> Api:
-        """A client, once the server is ready."""
+    @property
+    def url(self) -> str:
+        """Where the API is, once the server is ready."""
         wait_until(lambda: self._ready() is not None or self.process.poll() is not None)
         ready = self._ready()
         assert ready is not None, "\n".join(self.lines)
-        return Api(ready.split()[3] + "/v1", key)
+        return ready.split()[3] + "/v1"
+
+    def api(self, key: str | None = None) -> Api:
+        """A client, once the server is ready."""
+        return Api(self.url, key)
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics by name; of those that differ in a label, the last."""
+        with urllib.request.urlopen(self.url.removesuffix("/v1") + "/metrics", timeout=60) as response:
+            lines = [line for line in response.read().decode().splitlines() if not line.startswith("#")]
+        return {line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
     def _ready(self) -> str | None:
         return next((line for line in self.lines if line.startswith("octavo: Ready on ")), None)

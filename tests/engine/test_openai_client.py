@@ -10,14 +10,14 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from serving import Server
+    from served import Served
 
 MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+def client(demo_server: Served) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=demo_server.url, api_key="none", max_retries=0) as client:
         yield client
 
 
