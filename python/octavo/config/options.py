@@ -140,8 +140,10 @@ class EngineConfig:
         "fcfs",
         STRING,
         SCHEDULING,
-        "Order of waiting requests; priority runs lower numbers first.",
-        choices=("fcfs", "priority"),
+        "Order of waiting requests: first come, first served; priority runs lower numbers first; lpm the "
+        "longest cached prefix first; fair gives each tenant the same share of tokens, where a tenant is an "
+        "API key if there are several, else the request's user.",
+        choices=("fcfs", "priority", "lpm", "fair"),
     )
     max_num_queued_reqs: int | None = option(
         None,

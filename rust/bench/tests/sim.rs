@@ -55,6 +55,8 @@ fn outputs_do_not_depend_on_how_they_are_scheduled() {
         "--long-prefill-token-threshold 20",
         "--scheduling-policy priority --num-priorities 4",
         "--kill-every 37",
+        "--scheduling-policy lpm",
+        "--scheduling-policy fair --num-tenants 3",
         "--watermark 0.2",
     ] {
         assert_eq!(digest(flags), unpressed, "{flags}");

@@ -70,6 +70,7 @@ fn request(id: u64, len: u32, max_tokens: u32) -> EngineRequest {
         },
         stop: StopRules { max_tokens, min_tokens: 0, eos_token_ids: vec![2], stop_token_ids: Vec::new() },
         priority: 0,
+        tenant: 0,
         cache_salt: 0,
     }
 }

@@ -17,6 +17,8 @@ pub struct EngineRequest {
     pub stop: StopRules,
     /// Lower runs first under the priority policy.
     pub priority: i32,
+    /// Who sent it; tenants share alike under the fair policy.
+    pub tenant: u64,
     /// Mixed into the prefix cache's keys; requests share cached blocks only
     /// under the same salt.
     pub cache_salt: u64,

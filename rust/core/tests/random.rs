@@ -62,6 +62,7 @@ impl Arrival {
                 stop_token_ids: if self.stops { vec![2] } else { Vec::new() },
             },
             priority: self.priority,
+            tenant: u64::from(self.family),
             cache_salt: self.salt,
         }
     }
@@ -97,11 +98,20 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![
+        Just(Policy::Fcfs),
+        Just(Policy::Priority),
+        Just(Policy::LongestPrefix),
+        Just(Policy::FairShare)
+    ]
+}
+
 fn engine_limits() -> impl Strategy<Value = EngineLimits> {
     let memory = (1..6u32, 12..40u32, any::<bool>(), prop_oneof![Just(0.0f32), Just(0.1)]);
     let step = (1..9u32, 1..40u32, prop_oneof![Just(0u32), 1..8u32]);
-    (memory, step, any::<bool>(), prop_oneof![Just(7u32), Just(40)]).prop_map(
-        |(memory, step, urgent, vocab_size)| EngineLimits {
+    (memory, step, policy(), prop_oneof![Just(7u32), Just(40)]).prop_map(
+        |(memory, step, policy, vocab_size)| EngineLimits {
             block_size: memory.0,
             num_blocks: memory.1.max(40 / memory.0),
             enable_prefix_caching: memory.2,
@@ -112,7 +122,7 @@ fn engine_limits() -> impl Strategy<Value = EngineLimits> {
             max_model_len: 64,
             vocab_size,
             max_logprobs: 2,
-            policy: if urgent { Policy::Priority } else { Policy::Fcfs },
+            policy,
             ..limits()
         },
     )

@@ -55,6 +55,8 @@ pub struct SamplingFields {
     pub stream_options: Option<StreamOptions>,
     /// Lower runs first under the priority policy.
     pub priority: Option<i64>,
+    /// Whom the request is for. Tells tenants apart where API keys do not.
+    pub user: Option<String>,
     /// Isolates the prefix cache; 1 to 128 characters.
     pub cache_salt: Option<String>,
     /// The reply's id, after its prefix.

@@ -33,6 +33,8 @@ impl Limits {
         let policy = match self.policy.as_str() {
             "fcfs" => Policy::Fcfs,
             "priority" => Policy::Priority,
+            "lpm" => Policy::LongestPrefix,
+            "fair" => Policy::FairShare,
             other => return Err(PyValueError::new_err(format!("unknown scheduling policy {other}"))),
         };
         let limits = EngineLimits {

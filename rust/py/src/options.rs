@@ -57,6 +57,7 @@ impl From<Options> for SamplingOptions {
             detokenize: options.detokenize,
             skip_special_tokens: options.skip_special_tokens,
             priority: options.priority,
+            tenant: 0,
             cache_salt: options.cache_salt,
             truncate_prompt_tokens: None,
             truncation_side: Side::Left,

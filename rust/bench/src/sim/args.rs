@@ -100,6 +100,10 @@ pub enum PolicyName {
     Fcfs,
     /// Lower priority numbers first.
     Priority,
+    /// Longest cached prefix first.
+    Lpm,
+    /// Fair share of tokens by tenant.
+    Fair,
 }
 
 impl EngineArgs {
@@ -120,6 +124,8 @@ impl EngineArgs {
             policy: match self.scheduling_policy {
                 PolicyName::Fcfs => Policy::Fcfs,
                 PolicyName::Priority => Policy::Priority,
+                PolicyName::Lpm => Policy::LongestPrefix,
+                PolicyName::Fair => Policy::FairShare,
             },
             pipeline_depth: self.pipeline_depth,
         }
@@ -131,7 +137,7 @@ impl EngineArgs {
 #[command(next_help_heading = "Trace")]
 pub struct TraceArgs {
     /// A recorded trace instead of a random one: JSONL objects with `arrival_s`, `input_len` or `prompt` (token ids),
-    /// `output_len`, and optionally `priority`, `abort_after_s`, `prefix_group` and `prefix_len`
+    /// `output_len`, and optionally `priority`, `tenant`, `abort_after_s`, `prefix_group` and `prefix_len`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Requests of a random trace
@@ -167,6 +173,9 @@ pub struct TraceArgs {
     /// Priorities are drawn from 0 to N - 1
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub num_priorities: u32,
+    /// Tenants are drawn from 0 to N - 1
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub num_tenants: u32,
     /// Seed of the trace
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

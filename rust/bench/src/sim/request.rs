@@ -34,6 +34,7 @@ pub fn request(id: u64, prompt: Arc<[Token]>, output_len: u32) -> EngineRequest 
             stop_token_ids: Vec::new(),
         },
         priority: 0,
+        tenant: 0,
         cache_salt: 0,
     }
 }

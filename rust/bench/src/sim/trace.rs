@@ -40,6 +40,8 @@ struct Line {
     output_len: u32,
     #[serde(default)]
     priority: i32,
+    #[serde(default)]
+    tenant: u64,
     abort_after_s: Option<f64>,
     #[serde(default)]
     prefix_group: u64,
@@ -72,7 +74,11 @@ fn arrival(id: u64, line: Line, seed: u64) -> Arrival {
     let at = seconds(line.arrival_s);
     Arrival {
         at,
-        request: EngineRequest { priority: line.priority, ..request(id, prompt, line.output_len) },
+        request: EngineRequest {
+            priority: line.priority,
+            tenant: line.tenant,
+            ..request(id, prompt, line.output_len)
+        },
         abort_at: line.abort_after_s.map(|after| at + seconds(after)),
     }
 }
@@ -82,8 +88,8 @@ fn random(args: &TraceArgs) -> Result<impl Iterator<Item = Line> + 'static> {
     if args.input_len == 0 || args.output_len == 0 {
         return invalid("--input-len and --output-len", "at least 1");
     }
-    if args.num_prefixes == 0 || args.num_priorities == 0 {
-        return invalid("--num-prefixes and --num-priorities", "at least 1");
+    if args.num_prefixes == 0 || args.num_priorities == 0 || args.num_tenants == 0 {
+        return invalid("--num-prefixes, --num-priorities and --num-tenants", "at least 1");
     }
     if !(0.0..1.0).contains(&args.range_ratio) {
         return invalid("--range-ratio", "at least 0 and below 1");
@@ -106,6 +112,7 @@ fn random(args: &TraceArgs) -> Result<impl Iterator<Item = Line> + 'static> {
             abort_after_s: aborted.then(|| rng.random_range(0.0..=args.abort_within)),
             prefix_group: rng.random_range(0..u64::from(args.num_prefixes)),
             prefix_len: args.prefix_len,
+            tenant: rng.random_range(0..u64::from(args.num_tenants)),
         }
     }))
 }
@@ -177,6 +184,7 @@ mod tests {
             input_len: Some(4),
             output_len: 1,
             priority: 0,
+            tenant: 0,
             abort_after_s: None,
             prefix_group,
             prefix_len: 8,

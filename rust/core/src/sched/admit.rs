@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::chunk::chunk_len;
-use super::queue::Rank;
+use super::queue::Candidate;
 use super::scheduler::Scheduler;
 use super::step::Step;
 use crate::kv::manager::PrefixMatch;
@@ -15,8 +15,6 @@ const MOST_DEFERRED: usize = 16;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Admission {
     closed: bool,
-    deferred: usize,
-    after: Option<Rank>,
 }
 
 enum Outcome {
@@ -28,29 +26,48 @@ enum Outcome {
 }
 
 impl Scheduler {
-    /// Admits waiting sequences, those better than `before` only if it is given.
+    /// Admits waiting sequences, those only that precede `running` if it is given.
     pub(super) fn admit(
         &mut self,
-        before: Option<Rank>,
+        running: Option<Candidate>,
         admission: &mut Admission,
         budget: &mut Budget,
         step: &mut Step,
     ) {
         while !admission.closed && budget.tokens > 0 {
-            let Some((rank, index)) = self.waiting.next(admission.after) else { break };
-            if before.is_some_and(|bound| rank > bound) {
+            let Some(first) = self.waiting.first() else { break };
+            if running.is_some_and(|running| !self.waiting.precedes(first, running)) {
                 break;
             }
-            match self.try_admit(index, budget, step) {
+            match self.try_admit(first, budget, step) {
                 Outcome::Admitted => {}
                 Outcome::Deferred => {
-                    admission.after = Some(rank);
-                    admission.deferred += 1;
-                    admission.closed = admission.deferred >= MOST_DEFERRED;
+                    self.waiting.remove(first);
+                    self.deferred.push(first);
+                    admission.closed = self.deferred.len() >= MOST_DEFERRED;
                 }
                 Outcome::Full => admission.closed = true,
             }
         }
+    }
+
+    /// Deferred sequences wait again, for the next step.
+    pub(super) fn undefer(&mut self) {
+        while let Some(candidate) = self.deferred.pop() {
+            self.waiting.push(candidate, true);
+        }
+    }
+
+    /// Lets the policy look into the prefix cache, if anybody can be admitted.
+    pub(super) fn look_ahead(&mut self) {
+        if self.free_slots.is_empty() {
+            return;
+        }
+        let Self { waiting, sequences, kv, step, block_size, .. } = self;
+        waiting.look(&mut |index| {
+            let sequence = &sequences[index];
+            kv.match_prefix(&sequence.lease, &sequence.tokens, *step + 1).blocks * *block_size
+        });
     }
 
     /// What the cache has for a waiting sequence, and whether slots and blocks
@@ -68,7 +85,8 @@ impl Scheduler {
         (found, fits)
     }
 
-    fn try_admit(&mut self, index: usize, budget: &mut Budget, step: &mut Step) -> Outcome {
+    fn try_admit(&mut self, first: Candidate, budget: &mut Budget, step: &mut Step) -> Outcome {
+        let index = first.index;
         let heap_words = self.sequences[index].heap_words();
         if self.free_slots.is_empty() || heap_words > budget.heap {
             return Outcome::Full;
@@ -101,8 +119,11 @@ impl Scheduler {
         self.counters.prefix_query_tokens += sequence.tokens.len() as u64;
         self.counters.prefix_hit_tokens += sequence.scheduled as u64;
 
-        self.waiting.remove(sequence.rank, index);
-        self.running.insert(sequence.rank, index);
+        let len = sequence.tokens.len();
+        let owed = len.saturating_sub(sequence.charged.max(sequence.scheduled));
+        sequence.charged = sequence.charged.max(len);
+        self.waiting.admit(first, owed);
+        self.running.insert(first);
         budget.heap -= heap_words;
         step.begun.push(index);
         let len = chunk_len(&self.sequences[index], budget, self.block_size, self.threshold);

@@ -9,11 +9,12 @@
 mod admit;
 mod budget;
 mod chunk;
-mod fcfs;
+mod fair;
+mod lpm;
 mod plan;
 mod preempt;
-mod priority;
 mod queue;
+mod ranked;
 mod running;
 mod scheduler;
 mod sequence;

@@ -32,14 +32,15 @@ impl Scheduler {
     fn plan_single_tokens(&mut self, budget: &mut Budget, step: &mut Step) {
         self.chunked.clear();
         let mut place = 0;
-        while let Some((rank, index)) = self.running.get(place) {
+        while let Some(candidate) = self.running.get(place) {
             place += 1;
+            let index = candidate.index;
             let sequence = &self.sequences[index];
             match sequence.to_compute() {
                 0 => continue,
                 1 => {}
                 _ => {
-                    self.chunked.push((rank, index));
+                    self.chunked.push(candidate);
                     continue;
                 }
             }
@@ -59,18 +60,21 @@ impl Scheduler {
     }
 
     /// Spends the rest on sequences that need several tokens, and on waiting
-    /// ones, which go first where their rank is better.
+    /// ones, which go first where the policy says so.
     fn plan_chunks(&mut self, budget: &mut Budget, step: &mut Step) {
         let mut admission = Admission::default();
         let chunked = std::mem::take(&mut self.chunked);
-        for &(rank, index) in &chunked {
-            self.admit(Some(rank), &mut admission, budget, step);
-            let len = chunk_len(&self.sequences[index], budget, self.block_size, self.threshold);
+        self.look_ahead();
+        for &running in &chunked {
+            self.admit(Some(running), &mut admission, budget, step);
+            let sequence = &self.sequences[running.index];
+            let len = chunk_len(sequence, budget, self.block_size, self.threshold);
             if len > 0 {
-                self.schedule(index, len, budget, step);
+                self.schedule(running.index, len, budget, step);
             }
         }
         self.chunked = chunked;
         self.admit(None, &mut admission, budget, step);
+        self.undefer();
     }
 }

@@ -1,11 +1,11 @@
 //! The sequences that hold a slot, in rank order.
 
-use super::queue::Rank;
+use super::queue::{Candidate, Rank};
 
 /// Sorted by rank: the front runs whatever happens, the back is preempted first.
 #[derive(Debug)]
 pub struct Running {
-    sequences: Vec<(Rank, usize)>,
+    sequences: Vec<Candidate>,
 }
 
 impl Running {
@@ -20,35 +20,35 @@ impl Running {
     }
 
     /// The sequence at a place in the order.
-    pub fn get(&self, place: usize) -> Option<(Rank, usize)> {
+    pub fn get(&self, place: usize) -> Option<Candidate> {
         self.sequences.get(place).copied()
     }
 
     /// The one to preempt first.
-    pub fn last(&self) -> Option<(Rank, usize)> {
+    pub fn last(&self) -> Option<Candidate> {
         self.sequences.last().copied()
     }
 
     /// The sequences, best rank first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Rank, usize)> + '_ {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Candidate> + '_ {
         self.sequences.iter().copied()
     }
 
     /// Adds a sequence.
-    pub fn insert(&mut self, rank: Rank, index: usize) {
-        let place = self.sequences.partition_point(|&(other, _)| other < rank);
-        self.sequences.insert(place, (rank, index));
+    pub fn insert(&mut self, candidate: Candidate) {
+        let place = self.sequences.partition_point(|other| other.rank < candidate.rank);
+        self.sequences.insert(place, candidate);
     }
 
     /// Takes a sequence out.
     pub fn remove(&mut self, rank: Rank) {
-        let place = self.sequences.partition_point(|&(other, _)| other < rank);
-        debug_assert_eq!(self.sequences.get(place).map(|&(found, _)| found), Some(rank));
+        let place = self.sequences.partition_point(|other| other.rank < rank);
+        debug_assert_eq!(self.sequences.get(place).map(|found| found.rank), Some(rank));
         self.sequences.remove(place);
     }
 
     /// Takes all sequences out.
-    pub fn drain(&mut self) -> impl Iterator<Item = (Rank, usize)> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = Candidate> + '_ {
         self.sequences.drain(..)
     }
 }

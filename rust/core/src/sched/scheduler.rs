@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use slab::Slab;
 
 use super::budget::Budget;
-use super::queue::{Candidate, Order, Rank, WaitingQueue, order};
+use super::queue::{Candidate, Queue, queue};
 use super::running::Running;
 use super::sequence::Sequence;
 use super::step::{Delta, Row, Step};
@@ -29,15 +29,16 @@ pub struct Scheduler {
     max_waiting: usize,
     pub(super) sequences: Slab<Sequence>,
     by_id: HashMap<RequestId, usize>,
-    pub(super) order: Box<dyn Order>,
-    pub(super) waiting: WaitingQueue,
+    pub(super) waiting: Box<dyn Queue>,
     pub(super) running: Running,
     pub(super) kv: KvManager,
     pub(super) free_slots: Vec<Slot>,
     /// Slots that ended and that no step has told the workers of.
     pub(super) freed: Vec<Slot>,
     /// Running sequences that need several tokens, of the step being planned.
-    pub(super) chunked: Vec<(Rank, usize)>,
+    pub(super) chunked: Vec<Candidate>,
+    /// Waiting sequences that were passed over in the step being planned.
+    pub(super) deferred: Vec<Candidate>,
     /// Rows of several tokens, of the step being planned.
     pub(super) wide: Vec<Row>,
     /// Number of the last step planned.
@@ -60,13 +61,13 @@ impl Scheduler {
             max_waiting: limits.max_num_queued_reqs as usize,
             sequences: Slab::new(),
             by_id: HashMap::new(),
-            order: order(limits.policy),
-            waiting: WaitingQueue::default(),
+            waiting: queue(limits.policy),
             running: Running::with_capacity(dims.slots),
             kv: KvManager::new(limits.num_blocks, limits.block_size, limits.enable_prefix_caching),
             free_slots: slots(limits.max_num_seqs),
             freed: Vec::with_capacity(2 * dims.slots),
             chunked: Vec::with_capacity(dims.slots),
+            deferred: Vec::new(),
             wide: Vec::with_capacity(dims.slots),
             step: 0,
             arrivals: 0,
@@ -89,13 +90,16 @@ impl Scheduler {
         if self.by_id.contains_key(&request.id) {
             return Err(Error::internal(format!("request id {} is in use", request.id.0)));
         }
-        let rank = self.order.rank(Candidate { priority: request.priority, arrival: self.arrivals });
+        let rank = self.waiting.rank(request.priority, self.arrivals);
         self.arrivals += 1;
-        let index = self.sequences.insert(Sequence {
+        let index = self.sequences.vacant_key();
+        let candidate = Candidate { rank, index, tenant: request.tenant };
+        self.sequences.insert(Sequence {
             id: request.id,
             tokens: request.prompt.to_vec(),
             prompt_len: request.prompt.len(),
-            rank,
+            candidate,
+            charged: 0,
             scheduled: 0,
             unread: 0,
             lease: Lease::new(request.cache_salt),
@@ -109,7 +113,7 @@ impl Scheduler {
             stop: request.stop,
         });
         self.by_id.insert(request.id, index);
-        self.waiting.push(rank, index);
+        self.waiting.push(candidate, false);
         Ok(())
     }
 
@@ -149,7 +153,7 @@ impl Scheduler {
         if self.sequences[index].slot.is_some() {
             self.stop_running(index);
         } else {
-            self.waiting.remove(self.sequences[index].rank, index);
+            self.waiting.remove(self.sequences[index].candidate);
         }
         let sequence = self.sequences.remove(index);
         self.by_id.remove(&sequence.id);
@@ -174,7 +178,7 @@ impl Scheduler {
     /// Takes a running sequence off its slot and blocks.
     pub(super) fn stop_running(&mut self, index: usize) {
         let sequence = &mut self.sequences[index];
-        self.running.remove(sequence.rank);
+        self.running.remove(sequence.candidate.rank);
         self.kv.release(&mut sequence.lease);
         self.freed.extend(sequence.slot);
         self.free_slots.extend(sequence.slot);
@@ -183,11 +187,11 @@ impl Scheduler {
 
     /// The device's memory is gone: everything unfinished waits again.
     pub fn recover(&mut self) {
-        for (rank, index) in self.running.drain() {
-            let sequence = &mut self.sequences[index];
+        for candidate in self.running.drain() {
+            let sequence = &mut self.sequences[candidate.index];
             sequence.rewind();
             sequence.lease = sequence.lease.voided();
-            self.waiting.push(rank, index);
+            self.waiting.push(candidate, true);
         }
         self.kv.reset();
         self.free_slots = slots(self.dims.slots as u32);
@@ -210,6 +214,10 @@ impl Scheduler {
         sequence.synced = sequence.synced.max(blocks);
         let samples = end == sequence.len();
         sequence.scheduled = end;
+        if end > sequence.charged {
+            self.waiting.charge(sequence.candidate.tenant, end - sequence.charged);
+            sequence.charged = end;
+        }
         sequence.unread += usize::from(samples);
         step.tokens += len;
         let row = Row {
@@ -261,8 +269,8 @@ impl Scheduler {
             self.running.len() + self.waiting.len() == self.sequences.len(),
             "scheduler law broken: a sequence waits or runs",
         )?;
-        for (_, index) in self.running.iter() {
-            let s = &self.sequences[index];
+        for candidate in self.running.iter() {
+            let s = &self.sequences[candidate.index];
             law(s.slot.is_some() && s.ticket > 0, "scheduler law broken: who runs has a slot")?;
             law(
                 s.lease.len() * self.block_size >= s.scheduled && s.synced <= s.lease.len(),

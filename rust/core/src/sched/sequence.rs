@@ -1,6 +1,6 @@
 //! A request inside the scheduler: everything needed to compute it again.
 
-use super::queue::Rank;
+use super::queue::Candidate;
 use crate::ids::{RequestId, Slot, Token};
 use crate::kv::Lease;
 use crate::request::{SamplingParams, StopRules};
@@ -14,8 +14,10 @@ pub struct Sequence {
     pub tokens: Vec<Token>,
     /// Tokens of the prompt.
     pub prompt_len: usize,
-    /// Place in the order of service.
-    pub rank: Rank,
+    /// Itself as the policy sees it.
+    pub candidate: Candidate,
+    /// Leading tokens whose work is charged to its tenant.
+    pub charged: usize,
     /// Tokens whose KV is computed or planned, from the start.
     pub scheduled: usize,
     /// Tokens that the device samples in steps not yet committed.

@@ -54,6 +54,7 @@ pub fn request(id: u64, prompt: impl Into<Arc<[Token]>>, max_tokens: u32) -> Eng
         sampling: sampling(),
         stop: StopRules { max_tokens, min_tokens: 0, eos_token_ids: Vec::new(), stop_token_ids: Vec::new() },
         priority: 0,
+        tenant: 0,
         cache_salt: 0,
     }
 }

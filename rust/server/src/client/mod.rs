@@ -135,6 +135,7 @@ impl Client {
             sampling,
             stop,
             priority: resolved.priority,
+            tenant: resolved.tenant,
             cache_salt: resolved.cache_salt,
         }
     }

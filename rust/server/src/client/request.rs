@@ -74,6 +74,8 @@ pub struct SamplingOptions {
     pub skip_special_tokens: bool,
     /// Lower runs first; other than 0 needs the priority policy.
     pub priority: i64,
+    /// Who asks; tenants share alike under the fair policy.
+    pub tenant: u64,
     /// Requests share cached prefixes only under the same salt; 1 to 128 characters.
     pub cache_salt: Option<String>,
     /// Keep only this many prompt tokens; -1 is as many as the context holds.
@@ -116,6 +118,7 @@ impl Default for SamplingOptions {
             detokenize: true,
             skip_special_tokens: true,
             priority: 0,
+            tenant: 0,
             cache_salt: None,
             truncate_prompt_tokens: None,
             truncation_side: Side::Left,

@@ -27,6 +27,7 @@ pub(super) struct Resolved {
     pub stop: StopRules,
     pub seed: Option<u64>,
     pub priority: i32,
+    pub tenant: u64,
     pub cache_salt: u64,
 }
 
@@ -44,6 +45,7 @@ pub(super) fn resolve(
         stop: stop_rules(options, config, limits)?,
         seed: options.seed.filter(|seed| *seed != -1).map(|seed| seed as u64),
         priority: priority(options.priority, limits.policy)?,
+        tenant: options.tenant,
         cache_salt: options.cache_salt.as_deref().map_or(Ok(0), salt)?,
         sampling,
     })

@@ -10,3 +10,4 @@ mod harness;
 mod lifecycle;
 mod middleware;
 mod operations;
+mod scheduling;

@@ -32,13 +32,34 @@ impl ApiKeys {
     }
 }
 
-/// Answers 401 to guarded requests without an accepted key.
-pub async fn check(State(keys): State<ApiKeys>, request: Request, next: Next) -> Response {
+/// Who a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenant(pub u64);
+
+impl Tenant {
+    /// The tenant of an API key or a user's name.
+    pub fn new(name: &str) -> Self {
+        let hash: [u8; 32] = Sha256::digest(name.as_bytes()).into();
+        let mut first = [0; 8];
+        first.copy_from_slice(&hash[..8]);
+        Self(u64::from_le_bytes(first))
+    }
+}
+
+/// Answers 401 to guarded requests without an accepted key. Of several keys,
+/// each is a tenant of its own.
+pub async fn check(State(keys): State<ApiKeys>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let guarded =
         request.method() != Method::OPTIONS && GUARDED.iter().any(|prefix| path.starts_with(prefix));
-    if guarded && !bearer(request.headers()).is_some_and(|key| keys.accepts(key)) {
-        return json(StatusCode::UNAUTHORIZED, &serde_json::json!({ "error": "Unauthorized" }));
+    if guarded {
+        let Some(key) = bearer(request.headers()).filter(|key| keys.accepts(key)) else {
+            return json(StatusCode::UNAUTHORIZED, &serde_json::json!({ "error": "Unauthorized" }));
+        };
+        if keys.0.len() > 1 {
+            let tenant = Tenant::new(key);
+            request.extensions_mut().insert(tenant);
+        }
     }
     next.run(request).await
 }

@@ -5,13 +5,15 @@ use serde_json::Value;
 
 use crate::client::{SamplingOptions, Side};
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::middleware::auth::Tenant;
 
 /// The client's options, but for what each route names in its own way:
-/// `max_tokens` and `logprobs`.
+/// `max_tokens` and `logprobs`. `key` is the tenant by API key, if keys tell
+/// tenants apart.
 ///
 /// # Errors
 /// Invalid, naming the field.
-pub fn options(fields: &SamplingFields) -> ApiResult<SamplingOptions> {
+pub fn options(fields: &SamplingFields, key: Option<Tenant>) -> ApiResult<SamplingOptions> {
     Ok(SamplingOptions {
         n: fields.n.unwrap_or(1),
         temperature: fields.temperature,
@@ -34,6 +36,7 @@ pub fn options(fields: &SamplingFields) -> ApiResult<SamplingOptions> {
         detokenize: true,
         skip_special_tokens: fields.skip_special_tokens.unwrap_or(true),
         priority: fields.priority.unwrap_or(0),
+        tenant: key.or_else(|| fields.user.as_deref().map(Tenant::new)).map_or(0, |tenant| tenant.0),
         cache_salt: fields.cache_salt.clone(),
         truncate_prompt_tokens: fields.truncate_prompt_tokens,
         truncation_side: match fields.truncation_side.as_deref() {

@@ -30,6 +30,7 @@ impl Gate {
     /// The device stops after `steps` more steps.
     pub fn allow(&self, steps: usize) {
         *self.0.left.lock() = Some(steps);
+        self.0.changed.notify_all();
     }
 
     /// The device goes on.

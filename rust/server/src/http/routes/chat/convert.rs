@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::client::SamplingOptions;
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::middleware::auth::Tenant;
 use crate::http::routes::conversation::Conversation;
 use crate::http::routes::logprobs::TokenNames;
 use crate::http::routes::usage::UsagePlan;
@@ -46,8 +47,12 @@ pub struct Call {
 ///
 /// # Errors
 /// 400, naming the field.
-pub fn options(fields: &ChatFields, sampling: &SamplingFields) -> ApiResult<SamplingOptions> {
-    let mut options = super::super::convert::options(sampling)?;
+pub fn options(
+    fields: &ChatFields,
+    sampling: &SamplingFields,
+    tenant: Option<Tenant>,
+) -> ApiResult<SamplingOptions> {
+    let mut options = super::super::convert::options(sampling, tenant)?;
     options.max_tokens = fields.max_completion_tokens.or(fields.max_tokens);
     let asked = fields.logprobs == Some(true);
     if let Some(top) = fields.top_logprobs

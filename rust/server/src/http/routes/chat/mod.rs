@@ -11,6 +11,7 @@ use octavo_protocol::{ChatFields, RefusedFields, SamplingFields};
 use super::usage::UsagePlan;
 use crate::client::{GenerateRequest, Prompt};
 use crate::http::error::ApiResult;
+use crate::http::middleware::auth::Tenant;
 use crate::http::middleware::request_id::RequestId;
 use crate::http::request::JsonBody;
 use crate::http::sse;
@@ -20,6 +21,7 @@ use crate::http::state::AppState;
 pub async fn create(
     State(state): State<AppState>,
     Extension(name): Extension<RequestId>,
+    tenant: Option<Extension<Tenant>>,
     body: JsonBody,
 ) -> ApiResult<Response> {
     let sampling: SamplingFields = body.view()?;
@@ -29,7 +31,7 @@ pub async fn create(
     let stream = sampling.stream == Some(true);
     let usage = UsagePlan::new(stream, sampling.stream_options, &state.config)?;
     let id = format!("chatcmpl-{}", name.or(sampling.request_id.as_deref()));
-    let options = convert::options(&fields, &sampling)?;
+    let options = convert::options(&fields, &sampling, tenant.map(|Extension(tenant)| tenant))?;
     let add_special_tokens = fields.add_special_tokens.unwrap_or(false);
     let (mut call, conversation) = convert::call(&state, id, model, fields, &sampling, usage, body.len())?;
     drop(body);

@@ -2,8 +2,9 @@
 
 use octavo_protocol::{CompletionFields, Prompt as PromptField, SamplingFields};
 
-use crate::client::{GenerateRequest, Prompt};
+use crate::client::{GenerateRequest, Prompt, SamplingOptions};
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::middleware::auth::Tenant;
 use crate::http::routes::logprobs::TokenNames;
 use crate::http::routes::usage::UsagePlan;
 use crate::http::state::{AppState, unix_time};
@@ -39,25 +40,22 @@ pub struct Call {
     pub token_ids: bool,
 }
 
-/// Checks the fields that only completions have.
+/// The client's options.
 ///
 /// # Errors
 /// 400, naming the field.
-pub fn call(
-    state: &AppState,
-    id: String,
-    model: String,
-    fields: CompletionFields,
+pub fn options(
+    fields: &CompletionFields,
     sampling: &SamplingFields,
-    usage: UsagePlan,
-) -> ApiResult<(GenerateRequest, Call)> {
-    let mut options = super::super::convert::options(sampling)?;
+    state: &AppState,
+    tenant: Option<Tenant>,
+) -> ApiResult<SamplingOptions> {
+    let mut options = super::super::convert::options(sampling, tenant)?;
     let echo = fields.echo == Some(true);
-    let echo_alone = echo && fields.max_tokens == Some(0);
     let defaults = state.client.config();
     let max_tokens =
         fields.max_tokens.or(defaults.sampling_defaults.max_tokens).unwrap_or(DEFAULT_MAX_TOKENS);
-    options.max_tokens = Some(if echo_alone { 1 } else { max_tokens });
+    options.max_tokens = Some(if is_echo_alone(fields) { 1 } else { max_tokens });
     options.logprobs = fields.logprobs;
     if sampling.prompt_logprobs.is_some() && sampling.stream == Some(true) {
         return Err(ApiError::invalid(
@@ -68,6 +66,28 @@ pub fn call(
     if echo && fields.logprobs.is_some() {
         options.prompt_logprobs = options.prompt_logprobs.max(fields.logprobs);
     }
+    Ok(options)
+}
+
+/// True if only the prompt is wanted.
+fn is_echo_alone(fields: &CompletionFields) -> bool {
+    fields.echo == Some(true) && fields.max_tokens == Some(0)
+}
+
+/// Checks the fields that only completions have.
+///
+/// # Errors
+/// 400, naming the field.
+pub fn call(
+    state: &AppState,
+    id: String,
+    model: String,
+    fields: CompletionFields,
+    sampling: &SamplingFields,
+    options: SamplingOptions,
+    usage: UsagePlan,
+) -> ApiResult<(GenerateRequest, Call)> {
+    let (echo, echo_alone) = (fields.echo == Some(true), is_echo_alone(&fields));
     let add_special_tokens = fields.add_special_tokens.unwrap_or(true);
     let prompts = prompts(fields.prompt, add_special_tokens, state.config.max_prompts)?;
     let text_of = |prompt: &Prompt| match prompt {

@@ -10,6 +10,7 @@ use octavo_protocol::{CompletionFields, RefusedFields, SamplingFields};
 
 use super::usage::UsagePlan;
 use crate::http::error::ApiResult;
+use crate::http::middleware::auth::Tenant;
 use crate::http::middleware::request_id::RequestId;
 use crate::http::request::JsonBody;
 use crate::http::sse;
@@ -19,6 +20,7 @@ use crate::http::state::AppState;
 pub async fn create(
     State(state): State<AppState>,
     Extension(name): Extension<RequestId>,
+    tenant: Option<Extension<Tenant>>,
     body: JsonBody,
 ) -> ApiResult<Response> {
     let sampling: SamplingFields = body.view()?;
@@ -29,7 +31,8 @@ pub async fn create(
     let stream = sampling.stream == Some(true);
     let usage = UsagePlan::new(stream, sampling.stream_options, &state.config)?;
     let id = format!("cmpl-{}", name.or(sampling.request_id.as_deref()));
-    let (request, call) = convert::call(&state, id, model, fields, &sampling, usage)?;
+    let options = convert::options(&fields, &sampling, &state, tenant.map(|Extension(tenant)| tenant))?;
+    let (request, call) = convert::call(&state, id, model, fields, &sampling, options, usage)?;
     let ticket = state.enter()?;
     let output = state.client.generate(request).await?;
     if stream {
