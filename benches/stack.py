@@ -117,7 +117,7 @@ def loaded(folder: str, streams: int) -> tuple[float, float]:
         before = step_count(port)
         command = ["cargo", "run", "--quiet", "--release", "-p", "octavo-bench", "--", "load"]
         command += ["--port", str(port), "--num-prompts", str(2 * streams), "--concurrency", str(streams)]
-        command += ["--input-len", str(INPUT_LEN), "--output-len", str(OUTPUT_LEN), "--ignore-eos", "--json"]
+        command += ["--input-len", str(INPUT_LEN), "--output-len", str(OUTPUT_LEN), "--json"]
         found = json.loads(subprocess.check_output(command, cwd=ROOT, stderr=subprocess.DEVNULL))
         count = step_count(port) - before
     return 1000 * found["duration"] / count, found["output_throughput"]
@@ -151,9 +151,9 @@ def server(arguments: list[str]) -> Iterator[int]:
 
 def answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=1):
             return True
-    except (urllib.error.URLError, ConnectionError):
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False
 
 
