@@ -62,3 +62,13 @@ def test_collect_env_works_without_torch() -> None:
 def test_chat_without_a_server_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "--url", "http://127.0.0.1:1/v1", "-q", "hello"]) == 1
     assert "start a server with: octavo serve" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["chat", "complete"])
+def test_help_does_not_show_the_key(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-eyes")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert "sk-not-for-eyes" not in capsys.readouterr().out

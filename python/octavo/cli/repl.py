@@ -38,7 +38,7 @@ def parser(command: str, description: str) -> Parser:
     arguments.add_argument("--url", default="http://localhost:8000/v1", help="the server's address")
     arguments.add_argument("--model-name", help="model to ask for; the first that the server lists")
     arguments.add_argument(
-        "--api-key", default=os.environ.get("OPENAI_API_KEY"), help="key that the server wants", metavar="KEY"
+        "--api-key", default=None, help="key that the server wants (also OPENAI_API_KEY)", metavar="KEY"
     )
     arguments.add_argument("-q", "--quick", metavar="TEXT", help="ask this once and leave")
     arguments.add_argument("--stats", action="store_true", help="show tokens per second after each answer")
@@ -47,7 +47,7 @@ def parser(command: str, description: str) -> Parser:
 
 def open_session(arguments: argparse.Namespace) -> Session:
     """Ask the server what it has. Raises ApiError."""
-    api = Api(arguments.url, arguments.api_key)
+    api = Api(arguments.url, arguments.api_key or os.environ.get("OPENAI_API_KEY"))
     model = arguments.model_name or api.models()[0]
     return Session(api, model, arguments.stats)
 
