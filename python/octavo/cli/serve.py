@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
+import shutil
 import signal
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli.console import say, start_log
@@ -52,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended.server = server = listener.serve(started.client, _http_threads())
     say(f"ready after {time.monotonic() - began:.1f} s")
-    say(next_step(config, server, can_chat=started.text.has_chat_template))
+    say(next_step(config, server.address, server.port, can_chat=started.text.has_chat_template))
     return _run_loop(started, server)
 
 
@@ -84,17 +88,29 @@ def _run_loop(started: StartedEngine, server: Server) -> int:
     return status
 
 
-def next_step(config: ServeConfig, server: Server, *, can_chat: bool) -> str:
+def next_step(config: ServeConfig, address: str, port: int, *, can_chat: bool) -> str:
     """The line that says where the server is and what to type next."""
     if config.uds is not None:
-        return f"Ready on {server.address}  -  try: curl --unix-socket {config.uds} http://octavo/v1/models"
-    command = "octavo chat" if can_chat else "octavo complete"
-    if server.port != 8000 or config.host not in ("127.0.0.1", "localhost", "0.0.0.0"):  # noqa: S104
-        host = "127.0.0.1" if config.host in ("0.0.0.0", "::") else config.host  # noqa: S104
-        command += f" --url http://{host}:{server.port}{config.root_path or ''}/v1"
+        return f"Ready on {address}  -  try: curl --unix-socket {config.uds} http://octavo/v1/models"
+    command = f"{_own_command()} {'chat' if can_chat else 'complete'}"
+    if port != 8000 or config.host not in ("127.0.0.1", "localhost", "0.0.0.0"):  # noqa: S104
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104
+        host = f"[{host}]" if ":" in host else host
+        command += f" --url http://{host}:{port}{config.root_path or ''}/v1"
     if config.api_key:
         command += " --api-key KEY"
-    return f"Ready on {server.address}  -  try: {command}"
+    return f"Ready on {address}  -  try: {command}"
+
+
+def _own_command() -> str:
+    """How to type the octavo command here, whose folder need not be on the PATH."""
+    if shutil.which("octavo") is not None:
+        return "octavo"
+    script = Path(sys.executable).with_name("octavo")
+    if not script.is_file():
+        return shlex.join([sys.executable, "-m", "octavo"])
+    relative = os.path.join(os.curdir if script.parent == Path.cwd() else "", os.path.relpath(script))
+    return shlex.quote(min(str(script), relative, key=len))
 
 
 def server_config(config: ServeConfig) -> dict[str, Any]:
