@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import socket
 import statistics
 import subprocess
@@ -163,12 +162,13 @@ def forward_ms(folder: str, streams: int) -> float:
 
     from octavo import ops  # noqa: PLC0415
     from octavo.executor import kv_cache  # noqa: PLC0415
+    from octavo.executor.machine import keep_freed_memory  # noqa: PLC0415
     from octavo.layers import Backend, checkpoint_slots, finish_loading  # noqa: PLC0415
     from octavo.loader import fill_dummy  # noqa: PLC0415
     from octavo.models import ModelConfig, create_model  # noqa: PLC0415
     from octavo.ops import AttentionMetadata  # noqa: PLC0415
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    keep_freed_memory()
     config = ModelConfig.from_hf(json.loads(Path(folder, "config.json").read_text()))
     device = torch.device("cpu")
     model = create_model(config, Backend(device, torch.float32, ops.select(device)), config.max_position)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
 _UNLIMITED = 1 << 60
+# Parameters of glibc's mallopt.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def available_memory_bytes() -> int:
@@ -21,6 +25,20 @@ def usable_cpus() -> int:
     if len(quota) == 2 and quota[0].isdigit():
         allowed = min(allowed, -(-int(quota[0]) // int(quota[1])))
     return max(1, allowed)
+
+
+def keep_freed_memory() -> None:
+    """Have the allocator keep what a step frees for the next one.
+
+    By default glibc maps each large tensor afresh, and the page faults cost as much as the arithmetic: a step
+    of a tiny model with 256 rows of 49,152 logits took twice as long. Other allocators keep their own habits.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in musl
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+        mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def _system_available() -> int:

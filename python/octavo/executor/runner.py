@@ -9,7 +9,7 @@ import torch
 
 from octavo import ops
 from octavo.executor import kv_cache
-from octavo.executor.machine import available_memory_bytes, usable_cpus
+from octavo.executor.machine import available_memory_bytes, keep_freed_memory, usable_cpus
 from octavo.executor.pending import Pending
 from octavo.executor.rows import Rows, Step, blank_prefill, new_slots
 from octavo.layers import Backend, checkpoint_slots, finish_loading, weight_bytes
@@ -98,6 +98,8 @@ class Runner:
         config = self._config
         self._device = _device(config.device)
         kernels = _kernels(self._device, config.cpu_threads)
+        if self._device.type == "cpu":
+            keep_freed_memory()
         checkpoint = open_checkpoint(config.model, config.load_format)
         model_config = ModelConfig.from_hf(_merged(checkpoint.config, config.hf_overrides))
         dtype = _dtype(config.dtype, model_config.dtype, self._device)
