@@ -158,9 +158,26 @@ class EngineConfig:
         None,
         INTEGER,
         SCHEDULING,
-        "Most prompt tokens waiting to be computed.",
+        "Most prompt tokens waiting to be computed; more get HTTP 503.",
         default_text="no limit",
         minimum=1,
+    )
+    request_timeout: float = option(
+        0.0,
+        NUMBER,
+        SCHEDULING,
+        "Most seconds from a request's arrival to its end; 0 is no limit. A request may ask for less "
+        "(timeout_s). What is there by then is the reply; without a token, or if the prompts that wait will "
+        "take longer, it is HTTP 503.",
+        minimum=0,
+    )
+    queue_timeout: float = option(
+        0.0,
+        NUMBER,
+        SCHEDULING,
+        "Most seconds that a request waits to be started; 0 is no limit. A request may ask for less "
+        "(queue_timeout_s). Later, or if the prompts before it will take longer, it is HTTP 503.",
+        minimum=0,
     )
     pipeline_depth: int = option(
         2,

@@ -53,11 +53,14 @@ def start_engine(
     """
     model = find_model(config, say)
     tokenizer = find_tokenizer(config, say)
-    executor: Executor
-    if own_process:
-        executor = ProcessExecutor(worker_config(config, model), say, leave)
-    else:
-        executor = InlineExecutor(worker_config(config, model), say)
+    try:
+        executor: Executor
+        if own_process:
+            executor = ProcessExecutor(worker_config(config, model), say, leave)
+        else:
+            executor = InlineExecutor(worker_config(config, model), say)
+    except WorkerError as error:
+        raise ModelError(str(error)) from error
     try:
         return _assemble(config, model, tokenizer, executor)
     except WorkerError as error:
@@ -79,7 +82,8 @@ def _assemble(config: EngineConfig, model: Path, tokenizer: Path | None, executo
     limits = engine_limits(config, facts)
     handle = EngineHandle(limits, served_names(config)[0], config.max_num_queued_tokens)
     defaults = sampling_defaults(config, text)
-    client = EngineClient(handle, text, json.dumps(_client_config(config, text, defaults)))
+    client_config = _client_config(config, text, defaults, facts["vocab_size"])
+    client = EngineClient(handle, text, json.dumps(client_config))
     depth = config.pipeline_depth if isinstance(executor, ProcessExecutor) else 1
     executor.start(limits, frame_layout(limits), depth)
     return StartedEngine(config, model, text, executor, handle, client, facts, defaults)
@@ -155,11 +159,16 @@ def _generation_config(config: EngineConfig, text: TextModel) -> dict[str, Any]:
     return found | config.override_generation_config
 
 
-def _client_config(config: EngineConfig, text: TextModel, defaults: dict[str, Any]) -> dict[str, Any]:
+def _client_config(
+    config: EngineConfig, text: TextModel, defaults: dict[str, Any], vocab_size: int
+) -> dict[str, Any]:
     return {
         "sampling_defaults": defaults,
-        "eos_token_ids": text.eos_token_ids,
+        # The model cannot give a token outside its vocabulary, and the core refuses to wait for one.
+        "eos_token_ids": [token for token in text.eos_token_ids if token < vocab_size],
         "seed": config.seed,
         "max_n": _MAX_N,
         "max_stop_strings": _MAX_STOP_STRINGS,
+        "request_timeout_s": config.request_timeout,
+        "queue_timeout_s": config.queue_timeout,
     }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use octavo_core::frame::{Buffer, Frame, MAGIC, StepResultMut, VERSION, header};
 use octavo_core::{
-    Engine, EngineLimits, EngineRequest, Event, Policy, RequestId, Result, SamplingParams, StopRules, Token,
+    Deadlines, Engine, EngineLimits, EngineRequest, Event, Policy, RequestId, Result, SamplingParams,
+    StopRules, Token,
 };
 
 const STEPS: u32 = 2000;
@@ -71,6 +72,7 @@ fn request(id: u64, len: u32, max_tokens: u32) -> EngineRequest {
         stop: StopRules { max_tokens, min_tokens: 0, eos_token_ids: vec![2], stop_token_ids: Vec::new() },
         priority: 0,
         tenant: 0,
+        deadlines: Deadlines::default(),
         cache_salt: 0,
     }
 }

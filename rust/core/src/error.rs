@@ -19,6 +19,7 @@ pub struct Error {
     kind: Kind,
     param: Option<&'static str>,
     message: String,
+    retry_after_s: Option<u32>,
 }
 
 /// The crate's result.
@@ -27,17 +28,27 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A caller's mistake in `param`.
     pub fn invalid(param: &'static str, message: impl Into<String>) -> Self {
-        Self { kind: Kind::Invalid, param: Some(param), message: message.into() }
+        Self { param: Some(param), ..Self::new(Kind::Invalid, message.into()) }
     }
 
     /// A limit that is reached for now.
     pub fn overloaded(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Overloaded, param: None, message: message.into() }
+        Self::new(Kind::Overloaded, message.into())
     }
 
     /// A fault of ours.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Internal, param: None, message: message.into() }
+        Self::new(Kind::Internal, message.into())
+    }
+
+    fn new(kind: Kind, message: String) -> Self {
+        Self { kind, param: None, message, retry_after_s: None }
+    }
+
+    /// The same, with the seconds after which it is worth while to try again.
+    #[must_use]
+    pub fn with_retry_after(self, seconds: u32) -> Self {
+        Self { retry_after_s: Some(seconds), ..self }
     }
 
     /// What sort of failure it is.
@@ -48,6 +59,11 @@ impl Error {
     /// The request field at fault, where there is one.
     pub fn param(&self) -> Option<&'static str> {
         self.param
+    }
+
+    /// Seconds after which it is worth while to try again, where they are known.
+    pub fn retry_after_s(&self) -> Option<u32> {
+        self.retry_after_s
     }
 
     /// What went wrong and what to do.

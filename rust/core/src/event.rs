@@ -49,6 +49,8 @@ pub enum FinishReason {
     Length,
     /// Aborted by its door.
     Abort,
+    /// One of its deadlines has passed.
+    Timeout,
     /// The device could not compute it (such as NaN logits).
     Error,
 }

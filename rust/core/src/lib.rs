@@ -22,5 +22,5 @@ pub use error::{Error, Kind, Result};
 pub use event::{Event, EventKind, FinishReason, TokenLogprobs};
 pub use ids::{BlockId, RequestId, Slot, Token};
 pub use limits::{EngineLimits, Policy};
-pub use request::{EngineRequest, SamplingParams, StopRules};
+pub use request::{Deadlines, EngineRequest, SamplingParams, StopRules};
 pub use stats::Stats;

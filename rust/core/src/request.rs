@@ -19,9 +19,21 @@ pub struct EngineRequest {
     pub priority: i32,
     /// Who sent it; tenants share alike under the fair policy.
     pub tenant: u64,
+    /// When it is given up.
+    pub deadlines: Deadlines,
     /// Mixed into the prefix cache's keys; requests share cached blocks only
     /// under the same salt.
     pub cache_salt: u64,
+}
+
+/// Times on the clock of whoever drives the engine, nanoseconds; see
+/// [`Engine::expire`](crate::Engine::expire). `None` is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deadlines {
+    /// It ends if it has not been scheduled by then.
+    pub start_ns: Option<u64>,
+    /// It ends.
+    pub end_ns: Option<u64>,
 }
 
 /// How tokens are drawn. Values are validated and resolved by the door.

@@ -47,6 +47,8 @@ pub struct Finished {
     pub length: u64,
     /// By their door.
     pub abort: u64,
+    /// At a deadline.
+    pub timeout: u64,
     /// Because the device could not compute them.
     pub error: u64,
 }
@@ -59,12 +61,13 @@ impl Finished {
             FinishReason::StopToken(_) => self.stop_token += 1,
             FinishReason::Length => self.length += 1,
             FinishReason::Abort => self.abort += 1,
+            FinishReason::Timeout => self.timeout += 1,
             FinishReason::Error => self.error += 1,
         }
     }
 
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.eos + self.stop_token + self.length + self.abort + self.error
+        self.eos + self.stop_token + self.length + self.abort + self.timeout + self.error
     }
 }

@@ -111,6 +111,25 @@ fn the_threshold_bounds_a_prompt_and_leaves_room_for_others() {
     assert_eq!(driver.received[&1].finish, Some(FinishReason::Length));
 }
 
+#[test]
+fn the_watermark_keeps_blocks_free_for_those_who_run() {
+    // 64 blocks of 4 tokens: prompts of 48 tokens take 12 each.
+    let admitted = |watermark| {
+        let mut driver = Driver::new(EngineLimits { watermark, max_num_batched_tokens: 400, ..limits() });
+        for id in 0..6 {
+            driver.add(request(id, prompt(48, id as u32), 12));
+        }
+        driver.turn();
+        let running = driver.engine.stats().running;
+        driver.run();
+        (running, driver.engine.stats().preemptions)
+    };
+    let (running, preemptions) = admitted(0.0);
+    assert_eq!(running, 5);
+    assert!(preemptions > 0);
+    assert_eq!(admitted(0.25), (4, 0), "16 blocks stay free, enough for what the four generate");
+}
+
 fn stopping(id: u64, stop: StopRules) -> EngineRequest {
     EngineRequest { stop, ..request(id, prompt(10, 3), 1) }
 }

@@ -6,7 +6,7 @@ mod drive;
 
 use drive::{Driver, Received, limits, sampling};
 use octavo_core::{
-    EngineLimits, EngineRequest, FinishReason, Policy, RequestId, SamplingParams, StopRules, Token,
+    Deadlines, EngineLimits, EngineRequest, FinishReason, Policy, RequestId, SamplingParams, StopRules, Token,
 };
 use proptest::prelude::*;
 
@@ -36,6 +36,8 @@ struct Arrival {
     prompt_logprobs: bool,
     priority: i32,
     salt: u64,
+    /// From now on.
+    deadlines: Deadlines,
 }
 
 impl Arrival {
@@ -63,6 +65,7 @@ impl Arrival {
             },
             priority: self.priority,
             tenant: u64::from(self.family),
+            deadlines: self.deadlines,
             cache_salt: self.salt,
         }
     }
@@ -71,19 +74,24 @@ impl Arrival {
 fn arrival() -> impl Strategy<Value = Arrival> {
     let shape = (0..3u32, 0..24u32, 1..12u32, 1..24u32, 0..6u32);
     let kind = (any::<bool>(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.15));
-    (shape, kind, -2..3i32, prop::bool::weighted(0.1)).prop_map(|(shape, kind, priority, salt)| Arrival {
-        family: shape.0,
-        shared: shape.1,
-        own: shape.2,
-        max_tokens: shape.3,
-        min_tokens: shape.4,
-        stops: kind.0,
-        penalties: kind.1,
-        logprobs: kind.2,
-        prompt_logprobs: kind.3,
-        priority,
-        salt: u64::from(salt),
-    })
+    let rare = |times| prop::option::weighted(0.1, times);
+    let times = (rare(0..40u64), rare(0..60u64));
+    (shape, kind, -2..3i32, prop::bool::weighted(0.1), times).prop_map(
+        |(shape, kind, priority, salt, times)| Arrival {
+            family: shape.0,
+            shared: shape.1,
+            own: shape.2,
+            max_tokens: shape.3,
+            min_tokens: shape.4,
+            stops: kind.0,
+            penalties: kind.1,
+            logprobs: kind.2,
+            prompt_logprobs: kind.3,
+            priority,
+            salt: u64::from(salt),
+            deadlines: Deadlines { start_ns: times.0, end_ns: times.1 },
+        },
+    )
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -133,10 +141,13 @@ fn replay(limits: &EngineLimits, ops: &[Op]) -> Vec<(u64, Received)> {
     let mut driver = Driver::new(limits.clone());
     let mut requests: Vec<EngineRequest> = Vec::new();
     let mut aborted = Vec::new();
-    for op in ops {
+    for (now, op) in (0..).zip(ops) {
+        driver.expire(now);
         match op {
             Op::Add(arrival) => {
-                let request = arrival.request(requests.len() as u64, limits.vocab_size);
+                let mut request = arrival.request(requests.len() as u64, limits.vocab_size);
+                let Deadlines { start_ns, end_ns } = &mut request.deadlines;
+                [start_ns, end_ns].into_iter().flatten().for_each(|ns| *ns += now);
                 requests.push(request.clone());
                 driver.add(request);
             }
@@ -167,6 +178,11 @@ fn replay(limits: &EngineLimits, ops: &[Op]) -> Vec<(u64, Received)> {
             assert!(aborted.contains(&request.id.0));
             let expected = driver.worker.expected(request, limits.context_len() as usize);
             assert!(expected.starts_with(&received.tokens));
+        } else if received.finish == Some(FinishReason::Timeout) {
+            let Deadlines { start_ns, end_ns } = request.deadlines;
+            assert!(end_ns.is_some() || (start_ns.is_some() && received.tokens.is_empty()));
+            let expected = driver.worker.expected(request, limits.context_len() as usize);
+            assert!(expected.starts_with(&received.tokens));
         } else {
             driver.assert_as_alone(request);
             let owed = if request.sampling.prompt_logprobs.is_some() { request.prompt.len() - 1 } else { 0 };
@@ -174,7 +190,9 @@ fn replay(limits: &EngineLimits, ops: &[Op]) -> Vec<(u64, Received)> {
         }
     }
     assert_eq!(driver.ended.len(), requests.len(), "every request ends once");
-    driver.received.into_iter().filter(|(id, _)| !aborted.contains(id)).collect()
+    // How far a request gets in time is a matter of depth.
+    let timed = |id: &u64| requests[*id as usize].deadlines != Deadlines::default();
+    driver.received.into_iter().filter(|(id, _)| !aborted.contains(id) && !timed(id)).collect()
 }
 
 /// Nobody waits for ever: in every turn the first in rank advances, so the

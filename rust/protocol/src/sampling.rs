@@ -57,6 +57,14 @@ pub struct SamplingFields {
     pub priority: Option<i64>,
     /// Whom the request is for. Tells tenants apart where API keys do not.
     pub user: Option<String>,
+    /// Seconds from the request's arrival to its end. If they are over, what is
+    /// there is the reply, with finish reason `length` and stop reason `timeout`;
+    /// without a token, or if the server expects that already at the start, the
+    /// reply is 503.
+    pub timeout_s: Option<f64>,
+    /// Seconds from the request's arrival until it must have begun to run; the
+    /// reply is 503 else.
+    pub queue_timeout_s: Option<f64>,
     /// Isolates the prefix cache; 1 to 128 characters.
     pub cache_salt: Option<String>,
     /// The reply's id, after its prefix.

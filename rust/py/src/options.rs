@@ -58,6 +58,8 @@ impl From<Options> for SamplingOptions {
             skip_special_tokens: options.skip_special_tokens,
             priority: options.priority,
             tenant: 0,
+            timeout_s: None,
+            queue_timeout_s: None,
             cache_salt: options.cache_salt,
             truncate_prompt_tokens: None,
             truncation_side: Side::Left,

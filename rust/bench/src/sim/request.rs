@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use octavo_core::{EngineRequest, RequestId, SamplingParams, StopRules, Token};
+use octavo_core::{Deadlines, EngineRequest, RequestId, SamplingParams, StopRules, Token};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -35,6 +35,7 @@ pub fn request(id: u64, prompt: Arc<[Token]>, output_len: u32) -> EngineRequest 
         },
         priority: 0,
         tenant: 0,
+        deadlines: Deadlines::default(),
         cache_salt: 0,
     }
 }

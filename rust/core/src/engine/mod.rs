@@ -81,9 +81,23 @@ impl Engine {
     /// ended already or was never there.
     pub fn abort(&mut self, id: RequestId, events: &mut Vec<Event>) {
         if let Some(index) = self.scheduler.find(id) {
-            self.scheduler.finish(index, FinishReason::Abort);
-            events.push(Event { request: id, kind: EventKind::Finished { reason: FinishReason::Abort } });
+            self.end(index, FinishReason::Abort, events);
         }
+    }
+
+    /// Ends requests whose deadlines are at or before `now_ns` with
+    /// [`FinishReason::Timeout`]. Call it before [`Self::plan`] if requests have
+    /// deadlines.
+    pub fn expire(&mut self, now_ns: u64, events: &mut Vec<Event>) {
+        while let Some(index) = self.scheduler.expired(now_ns) {
+            self.end(index, FinishReason::Timeout, events);
+        }
+    }
+
+    fn end(&mut self, index: usize, reason: FinishReason, events: &mut Vec<Event>) {
+        let request = self.scheduler.sequence(index).id;
+        self.scheduler.finish(index, reason);
+        events.push(Event { request, kind: EventKind::Finished { reason } });
     }
 
     /// Writes the next step into `frame` (at least `layout().frame_bytes` bytes,

@@ -9,6 +9,7 @@
 mod admit;
 mod budget;
 mod chunk;
+mod deadline;
 mod fair;
 mod lpm;
 mod plan;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use slab::Slab;
 
 use super::budget::Budget;
+use super::deadline::Clock;
 use super::queue::{Candidate, Queue, queue};
 use super::running::Running;
 use super::sequence::Sequence;
@@ -29,6 +30,7 @@ pub struct Scheduler {
     max_waiting: usize,
     pub(super) sequences: Slab<Sequence>,
     by_id: HashMap<RequestId, usize>,
+    pub(super) clock: Clock,
     pub(super) waiting: Box<dyn Queue>,
     pub(super) running: Running,
     pub(super) kv: KvManager,
@@ -61,6 +63,7 @@ impl Scheduler {
             max_waiting: limits.max_num_queued_reqs as usize,
             sequences: Slab::new(),
             by_id: HashMap::new(),
+            clock: Clock::default(),
             waiting: queue(limits.policy),
             running: Running::with_capacity(dims.slots),
             kv: KvManager::new(limits.num_blocks, limits.block_size, limits.enable_prefix_caching),
@@ -109,10 +112,12 @@ impl Scheduler {
             started: false,
             cached_tokens: 0,
             prompt_reported: 1,
+            deadlines: request.deadlines,
             sampling: request.sampling,
             stop: request.stop,
         });
         self.by_id.insert(request.id, index);
+        self.clock.set(request.deadlines, index);
         self.waiting.push(candidate, false);
         Ok(())
     }
@@ -157,6 +162,7 @@ impl Scheduler {
         }
         let sequence = self.sequences.remove(index);
         self.by_id.remove(&sequence.id);
+        self.clock.clear(sequence.deadlines, index);
         self.counters.finished.count(reason);
     }
 

@@ -3,7 +3,7 @@
 use super::queue::Candidate;
 use crate::ids::{RequestId, Slot, Token};
 use crate::kv::Lease;
-use crate::request::{SamplingParams, StopRules};
+use crate::request::{Deadlines, SamplingParams, StopRules};
 
 /// One sequence, waiting or running.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub struct Sequence {
     pub cached_tokens: usize,
     /// Prompt tokens whose log-probabilities were reported, the first included.
     pub prompt_reported: usize,
+    /// When it is given up.
+    pub deadlines: Deadlines,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
     /// When to stop.
@@ -76,6 +78,11 @@ impl Sequence {
             return 0;
         }
         self.stop.eos_token_ids.len() + self.stop.stop_token_ids.len()
+    }
+
+    /// True once it has held a slot.
+    pub fn has_run(&self) -> bool {
+        self.charged > 0
     }
 
     /// Forgets what the device holds; the tokens stay.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use octavo_core::fake::FakeWorker;
 use octavo_core::frame::Buffer;
 use octavo_core::{
-    Engine, EngineLimits, EngineRequest, Event, EventKind, FinishReason, Policy, RequestId, SamplingParams,
-    StopRules, Token, TokenLogprobs,
+    Deadlines, Engine, EngineLimits, EngineRequest, Event, EventKind, FinishReason, Policy, RequestId,
+    SamplingParams, StopRules, Token, TokenLogprobs,
 };
 
 pub fn limits() -> EngineLimits {
@@ -55,6 +55,7 @@ pub fn request(id: u64, prompt: impl Into<Arc<[Token]>>, max_tokens: u32) -> Eng
         stop: StopRules { max_tokens, min_tokens: 0, eos_token_ids: Vec::new(), stop_token_ids: Vec::new() },
         priority: 0,
         tenant: 0,
+        deadlines: Deadlines::default(),
         cache_salt: 0,
     }
 }
@@ -109,6 +110,11 @@ impl Driver {
 
     pub fn abort(&mut self, id: u64) {
         self.engine.abort(RequestId(id), &mut self.events);
+        self.take_events();
+    }
+
+    pub fn expire(&mut self, now_ns: u64) {
+        self.engine.expire(now_ns, &mut self.events);
         self.take_events();
     }
 

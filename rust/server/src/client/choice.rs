@@ -3,7 +3,7 @@
 use octavo_core::{FinishReason as EngineFinish, RequestId, Token, TokenLogprobs};
 use octavo_text::{Detokenizer, StopStrings, Tokenizer};
 
-use super::output::{Delta, Finish, FinishReason, StopReason};
+use super::output::{Delta, Finish, FinishReason, StopReason, TIMEOUT};
 use super::request::SamplingOptions;
 
 /// Turns one sequence's tokens into deltas.
@@ -92,6 +92,10 @@ impl Choice {
             return;
         }
         let mut finish = Finish::from(reason);
+        if finish.reason == FinishReason::Timeout && self.tokens > 0 {
+            let stop_reason = Some(StopReason::Text(TIMEOUT.to_owned()));
+            finish = Finish { reason: FinishReason::Length, stop_reason };
+        }
         if let Some(detokenizer) = &mut self.detokenizer {
             let rest = detokenizer.finish(tokenizer);
             if let Some(stop) = append(&mut self.delta.text, self.stops.as_mut(), rest) {

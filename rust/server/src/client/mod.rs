@@ -88,8 +88,8 @@ impl Client {
     /// Starts to continue `request`'s prompts.
     ///
     /// # Errors
-    /// Invalid, naming the field; overloaded at the queue limits; the engine's
-    /// failure.
+    /// Invalid, naming the field; overloaded at the queue limits or if the call
+    /// cannot be in time; the engine's failure.
     pub async fn generate(&self, request: GenerateRequest) -> Result<OutputStream> {
         let arrived = Instant::now();
         let GenerateRequest { prompts, options } = request;
@@ -107,7 +107,7 @@ impl Client {
         for tokens in &prompts {
             let seed = resolved.seed.unwrap_or_else(|| self.0.seeds.fresh());
             for choice in 0..resolved.n {
-                let request = self.engine_request(tokens, &resolved, seed::of_choice(seed, choice));
+                let request = self.engine_request(tokens, &resolved, seed::of_choice(seed, choice), arrived);
                 if choice == 0 {
                     check(limits, &request)?;
                 }
@@ -116,13 +116,19 @@ impl Client {
                 requests.push(request);
             }
         }
-        let sink = engine.submit(requests, arrived)?;
+        let sink = engine.submit(requests, arrived, resolved.patience)?;
         engine.metrics().called(resolved.n);
         let prompts = prompts.into_iter().map(PromptInfo::new).collect();
         Ok(OutputStream::new(engine.clone(), Arc::clone(&self.0.tokenizer), sink, prompts, choices))
     }
 
-    fn engine_request(&self, prompt: &Arc<[Token]>, resolved: &Resolved, seed: u64) -> EngineRequest {
+    fn engine_request(
+        &self,
+        prompt: &Arc<[Token]>,
+        resolved: &Resolved,
+        seed: u64,
+        arrived: Instant,
+    ) -> EngineRequest {
         let room = self.0.engine.limits().context_len().saturating_sub(prompt.len() as u32).max(1);
         let mut stop = resolved.stop.clone();
         stop.max_tokens = stop.max_tokens.min(room);
@@ -136,6 +142,7 @@ impl Client {
             stop,
             priority: resolved.priority,
             tenant: resolved.tenant,
+            deadlines: self.0.engine.deadlines(arrived, resolved.patience),
             cache_salt: resolved.cache_salt,
         }
     }

@@ -52,6 +52,10 @@ pub enum FinishReason {
     Length,
     /// The server has stopped.
     Abort,
+    /// Its time was over before its first token. With tokens it ends as
+    /// [`Self::Length`], for output that was cut off is what callers know how to
+    /// handle, and the stop reason is [`TIMEOUT`].
+    Timeout,
     /// The device could not compute it.
     Error,
 }
@@ -63,12 +67,16 @@ impl FinishReason {
             Self::Stop => "stop",
             Self::Length => "length",
             Self::Abort => "abort",
+            Self::Timeout => "timeout",
             Self::Error => "error",
         }
     }
 }
 
 pub use octavo_protocol::StopReason;
+
+/// The stop reason of output that a deadline cut off.
+pub const TIMEOUT: &str = "timeout";
 
 impl From<EngineFinish> for Finish {
     fn from(reason: EngineFinish) -> Self {
@@ -77,6 +85,7 @@ impl From<EngineFinish> for Finish {
             EngineFinish::StopToken(token) => (FinishReason::Stop, Some(StopReason::Token(token))),
             EngineFinish::Length => (FinishReason::Length, None),
             EngineFinish::Abort => (FinishReason::Abort, None),
+            EngineFinish::Timeout => (FinishReason::Timeout, None),
             EngineFinish::Error => (FinishReason::Error, None),
         };
         Self { reason, stop_reason }

@@ -76,6 +76,10 @@ pub struct SamplingOptions {
     pub priority: i64,
     /// Who asks; tenants share alike under the fair policy.
     pub tenant: u64,
+    /// Seconds from arrival to the end, above 0; `None` is the server's limit.
+    pub timeout_s: Option<f64>,
+    /// Seconds from arrival to the first step, above 0; `None` is the server's limit.
+    pub queue_timeout_s: Option<f64>,
     /// Requests share cached prefixes only under the same salt; 1 to 128 characters.
     pub cache_salt: Option<String>,
     /// Keep only this many prompt tokens; -1 is as many as the context holds.
@@ -119,6 +123,8 @@ impl Default for SamplingOptions {
             skip_special_tokens: true,
             priority: 0,
             tenant: 0,
+            timeout_s: None,
+            queue_timeout_s: None,
             cache_salt: None,
             truncate_prompt_tokens: None,
             truncation_side: Side::Left,
@@ -140,6 +146,10 @@ pub struct ClientConfig {
     pub max_n: u32,
     /// Most stop strings a request.
     pub max_stop_strings: usize,
+    /// Most seconds from a request's arrival to its end; 0 is no limit.
+    pub request_timeout_s: f64,
+    /// Most seconds from a request's arrival to its first step; 0 is no limit.
+    pub queue_timeout_s: f64,
 }
 
 /// Values for what requests leave out, from the model's generation config.

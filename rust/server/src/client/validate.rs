@@ -1,10 +1,13 @@
 //! Checks options and resolves them to the core's terms.
 
+use std::time::Duration;
+
 use octavo_core::limits::Policy;
 use octavo_core::{EngineLimits, Error, Result, SamplingParams, StopRules, Token};
 use sha2::{Digest, Sha256};
 
 use super::request::{ClientConfig, SamplingOptions};
+use crate::engine::Patience;
 
 /// Below this temperature sampling is greedy.
 const GREEDY_BELOW: f32 = 1e-5;
@@ -28,6 +31,7 @@ pub(super) struct Resolved {
     pub seed: Option<u64>,
     pub priority: i32,
     pub tenant: u64,
+    pub patience: Patience,
     pub cache_salt: u64,
 }
 
@@ -46,6 +50,10 @@ pub(super) fn resolve(
         seed: options.seed.filter(|seed| *seed != -1).map(|seed| seed as u64),
         priority: priority(options.priority, limits.policy)?,
         tenant: options.tenant,
+        patience: Patience {
+            queue: timeout("queue_timeout_s", options.queue_timeout_s, config.queue_timeout_s)?,
+            total: timeout("timeout_s", options.timeout_s, config.request_timeout_s)?,
+        },
         cache_salt: options.cache_salt.as_deref().map_or(Ok(0), salt)?,
         sampling,
     })
@@ -197,6 +205,20 @@ fn stop_rules(options: &SamplingOptions, config: &ClientConfig, limits: &EngineL
         eos_token_ids: if options.ignore_eos { Vec::new() } else { config.eos_token_ids.clone() },
         stop_token_ids,
     })
+}
+
+/// A request's timeout within the server's `limit_s`, where 0 is none.
+fn timeout(param: &'static str, asked_s: Option<f64>, limit_s: f64) -> Result<Option<Duration>> {
+    let limit_s = (limit_s > 0.0).then_some(limit_s);
+    if let Some(asked_s) = asked_s
+        && !(asked_s > 0.0 && asked_s.is_finite())
+    {
+        let message = format!("{param} is {asked_s}; it must be a number of seconds above 0");
+        return Err(Error::invalid(param, message));
+    }
+    let seconds = asked_s.into_iter().chain(limit_s).reduce(f64::min);
+    // More seconds than a duration holds are no limit.
+    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
 }
 
 fn priority(priority: i64, policy: Policy) -> Result<i32> {

@@ -28,6 +28,15 @@ pub enum AbortCause {
     StopString,
 }
 
+/// How long a call may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Patience {
+    /// From its arrival to the first step of each sequence.
+    pub queue: Option<Duration>,
+    /// From its arrival to its end.
+    pub total: Option<Duration>,
+}
+
 /// How much may be in flight at once.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
@@ -59,6 +68,8 @@ struct State {
     submitted: Vec<Submission>,
     aborted: Vec<(RequestId, AbortCause)>,
     in_flight: InFlight,
+    /// Prompt tokens worked off a second; 0 before it is known.
+    pace: f64,
     condition: Condition,
 }
 
@@ -66,23 +77,26 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Inbox {
     limits: QueueLimits,
+    /// Who comes later is served later.
+    in_order: bool,
     state: Mutex<State>,
     mail: Condvar,
 }
 
 impl Inbox {
-    pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, state: Mutex::default(), mail: Condvar::new() }
+    pub fn new(limits: QueueLimits, in_order: bool) -> Self {
+        Self { limits, in_order, state: Mutex::default(), mail: Condvar::new() }
     }
 
     /// Puts all of `group` in, or none.
-    pub fn submit(&self, group: Vec<Submission>) -> Result<()> {
+    pub fn submit(&self, group: Vec<Submission>, patience: Patience) -> Result<()> {
         let added = InFlight {
             requests: group.len() as u32,
             prompt_tokens: group.iter().map(|submission| submission.request.prompt.len() as u64).sum(),
         };
         let mut state = self.state.lock();
         self.admit(&state, added)?;
+        self.make_it(&state, added, patience)?;
         state.in_flight.requests += added.requests;
         state.in_flight.prompt_tokens += added.prompt_tokens;
         state.submitted.extend(group);
@@ -123,6 +137,14 @@ impl Inbox {
             )));
         }
         match most.max_prompt_tokens {
+            Some(limit) if added.prompt_tokens > limit => Err(Error::invalid(
+                "input_tokens",
+                format!(
+                    "the call has {} prompt tokens and the server queues at most {limit} (--max-num-queued-tokens); \
+                     shorten it",
+                    added.prompt_tokens
+                ),
+            )),
             Some(limit) if now.prompt_tokens + added.prompt_tokens > limit => {
                 Err(Error::overloaded(format!(
                     "{} prompt tokens wait and this call adds {}; the limit is {limit} (--max-num-queued-tokens): retry \
@@ -132,6 +154,37 @@ impl Inbox {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses what cannot be in time even if prompts are worked off as fast as
+    /// they were at best of late, and no output is computed beside them.
+    fn make_it(&self, state: &State, added: InFlight, patience: Patience) -> Result<()> {
+        if state.pace <= 0.0 {
+            return Ok(());
+        }
+        let ahead = if self.in_order { state.in_flight.prompt_tokens } else { 0 };
+        let checks = [
+            ("first step", ahead, patience.queue, "queue_timeout_s"),
+            ("first token", ahead + added.prompt_tokens, patience.total, "timeout_s"),
+        ];
+        for (what, tokens, limit, field) in checks {
+            let Some(limit_s) = limit.map(|limit| limit.as_secs_f64()) else { continue };
+            let estimate_s = tokens as f64 / state.pace;
+            if estimate_s > limit_s {
+                let message = format!(
+                    "the {what} is expected in {estimate_s:.1} s ({tokens} prompt tokens are to be computed before it, \
+                     {:.0} a second), but {field} is {limit_s} s: retry later or elsewhere",
+                    state.pace
+                );
+                return Err(Error::overloaded(message).with_retry_after((estimate_s - limit_s).ceil() as u32));
+            }
+        }
+        Ok(())
+    }
+
+    /// Prompt tokens are worked off at `tokens_per_s`.
+    pub fn set_pace(&self, tokens_per_s: f64) {
+        self.state.lock().pace = tokens_per_s;
     }
 
     /// Asks for the end of `requests`; unknown ones are ignored later.

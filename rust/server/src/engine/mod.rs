@@ -7,6 +7,7 @@
 
 mod dispatch;
 mod inbox;
+mod pace;
 mod sink;
 
 use std::sync::Arc;
@@ -14,14 +15,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use octavo_core::{Engine, EngineLimits, EngineRequest, Error, Kind, Plan, RequestId, Result, Stats};
+use octavo_core::{
+    Deadlines, Engine, EngineLimits, EngineRequest, Error, Kind, Plan, Policy, RequestId, Result, Stats,
+};
 use parking_lot::Mutex;
 
-pub use self::inbox::{AbortCause, InFlight, QueueLimits};
+pub use self::inbox::{AbortCause, InFlight, Patience, QueueLimits};
 pub use self::sink::Sink;
 
 use self::dispatch::Dispatcher;
 use self::inbox::{Inbox, Submission};
+use self::pace::Pace;
 use crate::metrics::Metrics;
 
 /// What the step loop does next.
@@ -42,6 +46,8 @@ pub struct EngineHandle(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     limits: EngineLimits,
+    /// When deadlines count from.
+    epoch: Instant,
     inbox: Inbox,
     core: Mutex<Core>,
     next_id: AtomicU64,
@@ -53,6 +59,8 @@ struct Shared {
 struct Core {
     engine: Engine,
     dispatcher: Dispatcher,
+    pace: Pace,
+    epoch: Instant,
     /// Kept between steps for their memory.
     submitted: Vec<Submission>,
     aborted: Vec<(RequestId, AbortCause)>,
@@ -65,15 +73,20 @@ impl EngineHandle {
     /// Invalid limits.
     pub fn new(limits: EngineLimits, queue: QueueLimits, metrics: Arc<Metrics>) -> Result<Self> {
         let engine = Engine::new(limits.clone())?;
+        let epoch = Instant::now();
+        let in_order = matches!(limits.policy, Policy::Fcfs | Policy::LongestPrefix);
         let core = Core {
             engine,
             dispatcher: Dispatcher::new(&metrics),
+            pace: Pace::default(),
+            epoch,
             submitted: Vec::new(),
             aborted: Vec::new(),
         };
         Ok(Self(Arc::new(Shared {
             limits,
-            inbox: Inbox::new(queue),
+            epoch,
+            inbox: Inbox::new(queue, in_order),
             core: Mutex::new(core),
             next_id: AtomicU64::new(0),
             metrics,
@@ -124,9 +137,16 @@ impl EngineHandle {
     /// Internal: the result does not fit the step. Call [`Self::fail`] then.
     pub fn commit(&self, result: &[u8]) -> Result<()> {
         let mut core = self.0.core.lock();
-        let Core { engine, dispatcher, .. } = &mut *core;
+        let now = Instant::now();
+        let Core { engine, dispatcher, pace, .. } = &mut *core;
         engine.commit(result, dispatcher.events())?;
-        dispatcher.dispatch(Instant::now());
+        dispatcher.dispatch(now);
+        let stats = engine.stats();
+        let done = stats.prompt_tokens_computed + stats.prompt_tokens_cached;
+        let more_wait = self.0.inbox.in_flight().prompt_tokens > 0;
+        if let Some(tokens_per_s) = pace.note(now, done, more_wait) {
+            self.0.inbox.set_pace(tokens_per_s);
+        }
         self.finish(core);
         Ok(())
     }
@@ -183,12 +203,25 @@ impl EngineHandle {
         RequestId(self.0.next_id.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Door: the deadlines of a call that arrived at `arrived`.
+    pub(crate) fn deadlines(&self, arrived: Instant, patience: Patience) -> Deadlines {
+        let arrived = arrived - self.0.epoch;
+        let at = |timeout: Duration| u64::try_from((arrived.saturating_add(timeout)).as_nanos()).ok();
+        Deadlines { start_ns: patience.queue.and_then(at), end_ns: patience.total.and_then(at) }
+    }
+
     /// Door: submits `requests` as choices 0, 1, ... of one call, all or none,
     /// and says where their events come.
     ///
     /// # Errors
-    /// Overloaded at the queue limits or while stopping; the engine's failure.
-    pub(crate) fn submit(&self, requests: Vec<EngineRequest>, arrived: Instant) -> Result<Arc<Sink>> {
+    /// Overloaded at the queue limits, while stopping, or if the call cannot be in
+    /// time; invalid if it is larger than the queue; the engine's failure.
+    pub(crate) fn submit(
+        &self,
+        requests: Vec<EngineRequest>,
+        arrived: Instant,
+        patience: Patience,
+    ) -> Result<Arc<Sink>> {
         let sink = Arc::new(Sink::default());
         let group = requests.into_iter().zip(0..).map(|(request, choice)| Submission {
             request,
@@ -196,7 +229,7 @@ impl EngineHandle {
             choice,
             arrived,
         });
-        self.count_refusal(self.0.inbox.submit(group.collect()))?;
+        self.count_refusal(self.0.inbox.submit(group.collect(), patience))?;
         Ok(sink)
     }
 
@@ -243,6 +276,7 @@ impl Core {
             self.dispatcher.aborting(request, cause);
             self.engine.abort(request, self.dispatcher.events());
         }
+        self.engine.expire((now - self.epoch).as_nanos() as u64, self.dispatcher.events());
         self.dispatcher.dispatch(now);
         running
     }

@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use octavo_core::{Error, Kind};
 use octavo_protocol::{ErrorBody, ErrorObject};
 
-/// Seconds after which a refused client may try again.
-const RETRY_AFTER_S: &str = "1";
+/// Seconds after which a refused client may try again, where nothing better is known.
+const RETRY_AFTER_S: u32 = 1;
 
 /// An error on its way to the client.
 #[derive(Clone, Debug)]
@@ -18,6 +18,7 @@ pub struct ApiError {
     kind: Cow<'static, str>,
     param: Option<Cow<'static, str>>,
     message: String,
+    retry_after_s: u32,
 }
 
 /// A fault of ours that a response tells of, for the log.
@@ -29,7 +30,7 @@ pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind: kind.into(), param: None, message: message.into() }
+        Self { status, kind: kind.into(), param: None, message: message.into(), retry_after_s: RETRY_AFTER_S }
     }
 
     /// A value that the API does not allow in field `param`.
@@ -68,7 +69,7 @@ impl ApiError {
 
     /// The JSON body.
     pub fn body(self) -> ErrorBody {
-        let Self { status, kind, param, message } = self;
+        let Self { status, kind, param, message, .. } = self;
         ErrorBody { error: ErrorObject { message, kind, param, code: status.as_u16() } }
     }
 }
@@ -80,7 +81,10 @@ impl From<Error> for ApiError {
                 let param = error.param().map(Cow::Borrowed);
                 Self { param, ..Self::new(StatusCode::BAD_REQUEST, "BadRequestError", error.message()) }
             }
-            Kind::Overloaded => Self::unavailable(error.message()),
+            Kind::Overloaded => {
+                let retry_after_s = error.retry_after_s().unwrap_or(RETRY_AFTER_S);
+                Self { retry_after_s, ..Self::unavailable(error.message()) }
+            }
             Kind::Internal => Self::internal(error.message()),
         }
     }
@@ -88,14 +92,14 @@ impl From<Error> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let status = self.status;
+        let (status, retry_after_s) = (self.status, self.retry_after_s);
         let fault = Fault(self.message.clone());
         let mut response = json(status, &self.body());
         if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
             response.extensions_mut().insert(fault);
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+            response.headers_mut().insert(header::RETRY_AFTER, retry_after_s.into());
         }
         response
     }

@@ -206,6 +206,7 @@ impl Counters {
             FinishReason::Eos | FinishReason::StopToken(_) => "stop",
             FinishReason::Length => "length",
             FinishReason::Abort => "abort",
+            FinishReason::Timeout => "timeout",
             FinishReason::Error => "error",
         };
         self.success.with_label_values(&[label])

@@ -30,6 +30,7 @@ pub struct Recorder {
     ended_stop: IntCounter,
     ended_length: IntCounter,
     ended_abort: IntCounter,
+    ended_timeout: IntCounter,
     ended_error: IntCounter,
     corrupted: IntCounter,
 }
@@ -56,6 +57,7 @@ impl Recorder {
             ended_stop: counters.ended(FinishReason::Eos),
             ended_length: counters.ended(FinishReason::Length),
             ended_abort: counters.ended(FinishReason::Abort),
+            ended_timeout: counters.ended(FinishReason::Timeout),
             ended_error: counters.ended(FinishReason::Error),
             corrupted: counters.corrupted.clone(),
         }
@@ -166,6 +168,7 @@ impl Progress {
             FinishReason::Eos | FinishReason::StopToken(_) => recorder.ended_stop.inc(),
             FinishReason::Length => recorder.ended_length.inc(),
             FinishReason::Abort => recorder.ended_abort.inc(),
+            FinishReason::Timeout => recorder.ended_timeout.inc(),
             FinishReason::Error => {
                 recorder.ended_error.inc();
                 recorder.corrupted.inc();

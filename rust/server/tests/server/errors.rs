@@ -123,6 +123,8 @@ async fn values_out_of_range_name_their_field() {
         ("cache_salt", json!("")),
         ("cache_salt", json!("a/b")),
         ("truncate_prompt_tokens", json!(0)),
+        ("timeout_s", json!(0)),
+        ("queue_timeout_s", json!(-1.5)),
         ("truncation_side", json!("up")),
         ("stream_options", json!({"include_usage": true})),
     ];

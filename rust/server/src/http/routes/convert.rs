@@ -37,6 +37,8 @@ pub fn options(fields: &SamplingFields, key: Option<Tenant>) -> ApiResult<Sampli
         skip_special_tokens: fields.skip_special_tokens.unwrap_or(true),
         priority: fields.priority.unwrap_or(0),
         tenant: key.or_else(|| fields.user.as_deref().map(Tenant::new)).map_or(0, |tenant| tenant.0),
+        timeout_s: fields.timeout_s,
+        queue_timeout_s: fields.queue_timeout_s,
         cache_salt: fields.cache_salt.clone(),
         truncate_prompt_tokens: fields.truncate_prompt_tokens,
         truncation_side: match fields.truncation_side.as_deref() {

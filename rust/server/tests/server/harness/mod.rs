@@ -168,6 +168,8 @@ pub fn client_config() -> ClientConfig {
         seed: None,
         max_n: 64,
         max_stop_strings: 4,
+        request_timeout_s: 0.0,
+        queue_timeout_s: 0.0,
     }
 }
 
