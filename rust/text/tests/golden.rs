@@ -2,7 +2,7 @@
 //!
 //! Needs models, so it is behind the feature `golden`. `OCTAVO_TEST_MODELS` names
 //! the folder with the models, `OCTAVO_GOLDEN` the one with the records (default:
-//! `shared/golden` beside the repository). Each model has its own tests, so that a
+//! `tests/golden/data`). Each model has its own tests, so that a
 //! machine with some of the models can run those: `cargo test ... -- smollm2`.
 #![cfg(feature = "golden")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -25,7 +25,7 @@ fn models() -> PathBuf {
 
 fn records(file: &str) -> Vec<Value> {
     let folder = std::env::var_os("OCTAVO_GOLDEN").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden"),
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/data"),
         PathBuf::from,
     );
     let path = folder.join(file);
