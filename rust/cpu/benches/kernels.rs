@@ -7,6 +7,7 @@
 
 use octavo_cpu::attention::{Attention, attend};
 use octavo_cpu::linear::{PackedWeight, WeightRef, linear};
+use octavo_cpu::quant::{Format, QuantizedWeight, quantized_linear};
 use octavo_cpu::simd::{F32x16, Kernel, dispatch};
 use octavo_cpu::{Buffer, Cpu, DType, Isa, MatMut, MatRef, Pool};
 use std::hint::black_box;
@@ -25,6 +26,9 @@ fn main() {
         let (bandwidth, flops) = limits(&cpu);
         if "linear".starts_with(&chosen) {
             linears(&cpu, bandwidth, flops);
+        }
+        if "quant".starts_with(&chosen) {
+            quants(&cpu, bandwidth, flops);
         }
         if "attention".starts_with(&chosen) {
             attentions(&cpu, bandwidth, flops);
@@ -195,6 +199,40 @@ fn attentions(cpu: &Cpu, bandwidth: f64, flops: f64) {
                 100.0 * read / bandwidth,
                 100.0 * rate / flops
             );
+        }
+    }
+}
+
+/// GGUF weights: bytes are those of the file, rates are in multiply-adds of the product.
+fn quants(cpu: &Cpu, bandwidth: f64, flops: f64) {
+    for format in [Format::Q8_0, Format::Q4_1, Format::Q4K, Format::Q6K] {
+        for (k, n) in [(768, 1536), (768, 49152), (1536, 576)] {
+            let bytes = n * k / format.weights() * format.bytes();
+            let copies = ((160 << 20) / bytes).max(1);
+            let source = vec![0u8; bytes];
+            let pack =
+                || QuantizedWeight::pack(&cpu.pool, format, &source, (n, k), None).expect("whole blocks");
+            let packed: Vec<_> = (0..copies).map(|_| pack()).collect();
+            let bits = packed[0].size_bytes() as f64 * 8.0 / (n * k) as f64;
+            print!("{format:?} ({bits:.2} bits a weight) K={k} N={n}:");
+            for rows in [1, 4, 16, 64, 256] {
+                let x = vec![1.0f32; rows * k];
+                let mut y = vec![0.0f32; rows * n];
+                let x = MatRef { data: x.as_ptr().cast(), dtype: DType::F32, rows, stride: k };
+                let y = MatMut { data: y.as_mut_ptr().cast(), dtype: DType::F32, rows, stride: n };
+                let used = &packed[..if rows > 16 { 1 } else { copies }];
+                // SAFETY: the shapes are as the views say.
+                let run = || used.iter().for_each(|w| unsafe { quantized_linear(cpu, w, x, y) });
+                let seconds = best(run) / used.len() as f64;
+                let rate = 2.0 * (rows * n * k) as f64 / seconds / 1e9;
+                if rows == 1 {
+                    let read = bytes as f64 / seconds / 1e9;
+                    print!(" M=1 {read:.1} GB/s ({:.0} %)", 100.0 * read / bandwidth);
+                } else {
+                    print!(", M={rows} {rate:.0} GOP/s ({:.1} x f32)", rate / flops);
+                }
+            }
+            println!();
         }
     }
 }

@@ -23,6 +23,7 @@ mod isa;
 pub mod linear;
 mod matrix;
 pub mod pool;
+pub mod quant;
 pub mod rope;
 pub mod sampling;
 pub mod simd;

@@ -36,8 +36,13 @@ pub(crate) struct Tiles {
 }
 
 impl Tiles {
-    fn new(rows: usize, limit: usize) -> Self {
+    pub(crate) fn new(rows: usize, limit: usize) -> Self {
         Self { rows, count: rows.div_ceil(limit) }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(self) -> usize {
+        self.count
     }
 
     /// The first row of tile `i`; of tile `count`, the number of rows.

@@ -76,6 +76,70 @@ unsafe fn transpose8(r: [__m256; 8]) -> [__m256; 8] {
 
 impl F32x16 for Avx2 {
     const TILE_ROWS: usize = 6;
+    type Int = [__m256i; 2];
+    type Bytes = [__m256i; 2];
+    const START: i32 = 0;
+
+    #[inline(always)]
+    unsafe fn int(x: i32) -> [__m256i; 2] {
+        // SAFETY: the trait's contract.
+        unsafe { [_mm256_set1_epi32(x), _mm256_set1_epi32(x)] }
+    }
+    #[inline(always)]
+    unsafe fn from_int(x: [__m256i; 2]) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_cvtepi32_ps(x[0]), _mm256_cvtepi32_ps(x[1])) }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(p: *const u8) -> [__m256i; 2] {
+        // SAFETY: the trait's contract.
+        unsafe { [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())] }
+    }
+    #[inline(always)]
+    unsafe fn low_nibbles(b: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let mask = _mm256_set1_epi8(15);
+            [_mm256_and_si256(b[0], mask), _mm256_and_si256(b[1], mask)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(b: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let mask = _mm256_set1_epi8(15);
+            [
+                _mm256_and_si256(_mm256_srli_epi16::<4>(b[0]), mask),
+                _mm256_and_si256(_mm256_srli_epi16::<4>(b[1]), mask),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: [__m256i; 2], b: [__m256i; 2], x: i32) -> [__m256i; 2] {
+        // SAFETY: the trait's contract. Two products are at most 2 * 63 * 127, which 16 bits hold.
+        unsafe {
+            let (x, ones) = (_mm256_set1_epi32(x), _mm256_set1_epi16(1));
+            [
+                _mm256_add_epi32(sum[0], _mm256_madd_epi16(_mm256_maddubs_epi16(b[0], x), ones)),
+                _mm256_add_epi32(sum[1], _mm256_madd_epi16(_mm256_maddubs_epi16(b[1], x), ones)),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_wide(sum: [__m256i; 2], b: [__m256i; 2], x: i32) -> [__m256i; 2] {
+        // SAFETY: the trait's contract. The sign of `b - 128` moves to `x`, so that two products are at most
+        // 2 * 128 * 127, which 16 bits hold.
+        unsafe {
+            let (x, ones, half) = (_mm256_set1_epi32(x), _mm256_set1_epi16(1), _mm256_set1_epi8(-128));
+            let (low, high) = (_mm256_xor_si256(b[0], half), _mm256_xor_si256(b[1], half));
+            let low_products = _mm256_maddubs_epi16(_mm256_abs_epi8(low), _mm256_sign_epi8(x, low));
+            let high_products = _mm256_maddubs_epi16(_mm256_abs_epi8(high), _mm256_sign_epi8(x, high));
+            [
+                _mm256_add_epi32(sum[0], _mm256_madd_epi16(low_products, ones)),
+                _mm256_add_epi32(sum[1], _mm256_madd_epi16(high_products, ones)),
+            ]
+        }
+    }
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {

@@ -29,6 +29,45 @@ fn lanes(first: usize, end: usize) -> u16 {
 
 impl F32x16 for Avx512 {
     const TILE_ROWS: usize = 12;
+    type Int = __m512i;
+    type Bytes = __m512i;
+    const START: i32 = 128;
+
+    #[inline(always)]
+    unsafe fn int(x: i32) -> __m512i {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn from_int(x: __m512i) -> Self {
+        // SAFETY: the trait's contract.
+        Self(unsafe { _mm512_cvtepi32_ps(x) })
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(p: *const u8) -> __m512i {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn low_nibbles(b: __m512i) -> __m512i {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_and_si512(b, _mm512_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(b: __m512i) -> __m512i {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(b), _mm512_set1_epi8(15)) }
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: __m512i, b: __m512i, x: i32) -> __m512i {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_dpbusd_epi32(sum, b, _mm512_set1_epi32(x)) }
+    }
+    #[inline(always)]
+    unsafe fn dot_wide(sum: __m512i, b: __m512i, x: i32) -> __m512i {
+        // SAFETY: the trait's contract.
+        unsafe { Self::dot(sum, b, x) }
+    }
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {

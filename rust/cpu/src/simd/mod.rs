@@ -29,6 +29,28 @@ pub trait F32x16: Copy {
     /// Rows of the largest matrix tile of two vectors whose accumulators stay in registers.
     const TILE_ROWS: usize;
 
+    /// Sixteen `i32` lanes.
+    type Int: Copy;
+    /// Sixteen lanes of four bytes.
+    type Bytes: Copy;
+    /// What [`F32x16::dot_wide`] counts bytes from: 0, or 128 where it takes 128 off by itself.
+    const START: i32;
+
+    /// All lanes `x`.
+    unsafe fn int(x: i32) -> Self::Int;
+    /// Exact up to 2^24.
+    unsafe fn from_int(x: Self::Int) -> Self;
+    /// Loads 64 bytes.
+    unsafe fn load_bytes(p: *const u8) -> Self::Bytes;
+    /// The low half of each byte.
+    unsafe fn low_nibbles(b: Self::Bytes) -> Self::Bytes;
+    /// The high half of each byte.
+    unsafe fn high_nibbles(b: Self::Bytes) -> Self::Bytes;
+    /// In each lane `sum + b . x`: four bytes from 0 to 63 times the four signed bytes of `x`, none of them -128.
+    unsafe fn dot(sum: Self::Int, b: Self::Bytes, x: i32) -> Self::Int;
+    /// The same for bytes `b - 128 + START` of any size.
+    unsafe fn dot_wide(sum: Self::Int, b: Self::Bytes, x: i32) -> Self::Int;
+
     /// All lanes `x`.
     unsafe fn splat(x: f32) -> Self;
     /// All lanes zero.

@@ -31,6 +31,41 @@ impl Scalar {
 // SAFETY comments below: every pointer method has 16 valid elements by the trait's contract.
 impl F32x16 for Scalar {
     const TILE_ROWS: usize = 4;
+    type Int = [i32; LANES];
+    type Bytes = [u8; 4 * LANES];
+    const START: i32 = 128;
+
+    #[inline(always)]
+    unsafe fn int(x: i32) -> [i32; LANES] {
+        [x; LANES]
+    }
+    #[inline(always)]
+    unsafe fn from_int(x: [i32; LANES]) -> Self {
+        Self(x.map(|x| x as f32))
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(p: *const u8) -> Self::Bytes {
+        // SAFETY: the trait's contract.
+        unsafe { p.cast::<Self::Bytes>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn low_nibbles(b: Self::Bytes) -> Self::Bytes {
+        b.map(|b| b & 15)
+    }
+    #[inline(always)]
+    unsafe fn high_nibbles(b: Self::Bytes) -> Self::Bytes {
+        b.map(|b| b >> 4)
+    }
+    #[inline(always)]
+    unsafe fn dot(sum: [i32; LANES], b: Self::Bytes, x: i32) -> [i32; LANES] {
+        let x = x.to_le_bytes().map(|x| i32::from(x.cast_signed()));
+        std::array::from_fn(|lane| sum[lane] + (0..4).map(|i| i32::from(b[4 * lane + i]) * x[i]).sum::<i32>())
+    }
+    #[inline(always)]
+    unsafe fn dot_wide(sum: [i32; LANES], b: Self::Bytes, x: i32) -> [i32; LANES] {
+        // SAFETY: the trait's contract.
+        unsafe { Self::dot(sum, b, x) }
+    }
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
