@@ -40,6 +40,21 @@ def _dashed(argument: str) -> str:
     return name.replace("_", "-") + dot + rest + equals + value
 
 
+class _Several(argparse.Action):
+    """Values of a list option. Notes a flag with several, the last of which may be meant as the model."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *values])
+        if len(values) > 1:
+            namespace.several = option_string
+
+
 def parse_config(config: type[Config], parser: Parser, arguments: Sequence[str]) -> Config:
     """Read `arguments` (no program name) into a `config`; exits with status 2 if wrong."""
     _add_options(parser, config)
@@ -47,6 +62,12 @@ def parse_config(config: type[Config], parser: Parser, arguments: Sequence[str])
         plain, dotted = _split_dotted(options_of(config), arguments)
         given = {key: value for key, value in vars(parser.parse_strict(plain)).items() if value is not None}
         file = given.pop("config", None)
+        flag = given.pop("several", None)
+        if flag is not None and not given.keys() & {"model", "model_flag"}:
+            parser.error(
+                f"the last value of {flag} could be the model: put MODEL first ({parser.prog} MODEL {flag} ...), "
+                f"or repeat {flag} before each of its values"
+            )
         if "model_flag" in given:
             given["model"] = given.pop("model_flag")
         for name, entries in dotted.items():
@@ -73,7 +94,7 @@ def _add_options(parser: argparse.ArgumentParser, config: type[EngineConfig]) ->
             group.add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction, help=_help(declared))
         elif declared.kind.is_list:
             group.add_argument(
-                *flags, dest=name, nargs="+", action="extend", metavar="X", help=_help(declared)
+                *flags, dest=name, nargs="+", action=_Several, metavar="X", help=_help(declared)
             )
         else:
             metavar = "{" + ",".join(declared.choices) + "}" if declared.choices else declared.kind.metavar

@@ -304,6 +304,6 @@ class ServeConfig(EngineConfig):
         False, BOOLEAN, SERVER, "Name tokens token_id:N in log-probabilities."
     )
     enable_prompt_tokens_details: bool = option(
-        False, BOOLEAN, SERVER, "Report cached prompt tokens in usage."
+        True, BOOLEAN, SERVER, "Report in usage how many prompt tokens came from the prefix cache."
     )
     enable_force_include_usage: bool = option(False, BOOLEAN, SERVER, "End every stream with usage.")

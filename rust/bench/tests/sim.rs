@@ -197,3 +197,37 @@ fn broken_devices_are_detected() {
         }
     }
 }
+
+/// 32 sequences decode for ten seconds; with `long`, a prompt of 16k tokens arrives meanwhile.
+fn decoding(long: bool, flags: &str) -> Map<String, Value> {
+    let file = format!("octavo-bench-itl-{}-{long}-{}.jsonl", std::process::id(), flags.len());
+    let path = std::env::temp_dir().join(file);
+    let mut lines = "{\"arrival_s\": 0, \"input_len\": 64, \"output_len\": 1000}\n".repeat(32);
+    if long {
+        lines += "{\"arrival_s\": 1, \"input_len\": 16384, \"output_len\": 1}\n";
+    }
+    std::fs::write(&path, lines).unwrap();
+    let report = sim(&format!("--trace {} {flags}", path.display())).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    report
+}
+
+#[test]
+fn a_long_prompt_delays_other_tokens_by_no_more_than_a_step() {
+    let ms = |report: &Map<String, Value>, key: &str| report[key].as_f64().unwrap();
+    for budget in [2048, 256] {
+        let flags = format!("--max-num-batched-tokens {budget} --check end");
+        let (without, with) = (decoding(false, &flags), decoding(true, &flags));
+        // A step of the whole budget: 6 ms, 30 us a token, 0.04 us a token of KV read.
+        let step_ms = 6.0 + 0.030 * f64::from(budget) + 0.000_04 * (16_384.0 + 32.0 * 1_064.0);
+        let worst = ms(&with, "max_itl_ms");
+        assert!(
+            worst <= step_ms,
+            "every sequence gets a token in every step: {worst} ms, a step {step_ms} ms"
+        );
+        let (quiet, loud) = (ms(&without, "p99_itl_ms"), ms(&with, "p99_itl_ms"));
+        // A prompt in 9 chunks is in less than a hundredth of the steps; one in 74 chunks is not, but they are short.
+        let most = if budget == 2048 { 1.01 * quiet } else { 2.0 * quiet };
+        assert!(loud <= most, "budget {budget}: {quiet} ms without, {loud} ms with the long prompt");
+    }
+}
