@@ -139,18 +139,20 @@ impl World {
 
 fn cpus() -> Vec<Cpu> {
     let cpu = |isa, threads| Cpu { isa, pool: Pool::new(threads, false) };
-    Isa::available().into_iter().flat_map(|isa| [cpu(isa, 1), cpu(isa, 2)]).collect()
+    let mut all: Vec<_> = Isa::available().into_iter().map(|isa| cpu(isa, 2)).collect();
+    all.push(cpu(all[all.len() - 1].isa, 1));
+    all
 }
 
 fn worlds() -> Vec<World> {
-    let lens = [1, 64, 75, 330];
-    let base = World::new(4, 2, 32, 16, DType::F32, &lens);
+    let lens = [1, 64, 75, 290];
+    let base = World::new(4, 2, 16, 16, DType::F32, &lens);
     let mut all = vec![
         World { window: Some(40), ..base.clone() },
         World { softcap: Some(2.0), ..base.clone() },
         World { window: Some(300), softcap: Some(5.0), ..base.clone() },
         base,
-        World::new(3, 1, 64, 16, DType::Bf16, &lens),
+        World::new(3, 1, 32, 16, DType::Bf16, &lens),
     ];
     let odd = [1, 9, 80];
     all.extend([
@@ -200,7 +202,7 @@ fn bits_depend_on_neither_batch_nor_chunks_nor_threads_nor_instruction_set() {
         for cpu in &cpus {
             assert!(world.run(cpu, &whole) == expected, "{}: all prompts at once", cpu.isa);
             for (sequence, &len) in lens.iter().enumerate() {
-                let mut cuts = vec![0, 1, len / 3, len / 3 + 7, len / 2, len - 1, len];
+                let mut cuts = vec![0, 1, len / 3, len / 3 + 7, len - 1, len];
                 cuts.retain(|&cut| cut <= len);
                 cuts.sort_unstable();
                 cuts.dedup();

@@ -113,18 +113,20 @@ fn a_row_has_the_same_bits_in_any_batch_and_on_any_instruction_set() {
     for dtype in TYPES {
         for (n, k) in SHAPES {
             let case = Case::new(n, k, dtype);
-            let x = bytes_of(&random(129 * k, 4), dtype);
+            // Unoptimised builds are slow.
+            let most = if k > 1000 { 33 } else { 129 };
+            let x = bytes_of(&random(most * k, 4), dtype);
             let row = k * dtype.size();
             let mut alone: Vec<Vec<u8>> = Vec::new();
             for cpu in cpus() {
                 let w = case.pack(&cpu.pool);
                 if alone.is_empty() {
-                    alone = (0..129)
+                    alone = (0..most)
                         .map(|r| case.run(&cpu, &w, &x[r * row..][..row], dtype, DType::F32))
                         .collect();
                 }
-                for rows in ROWS {
-                    let first = 129 - rows;
+                for rows in ROWS.into_iter().filter(|&rows| rows <= most) {
+                    let first = most - rows;
                     let y = case.run(&cpu, &w, &x[first * row..], dtype, DType::F32);
                     assert!(y == alone[first..].concat(), "{} {dtype:?} {n}x{k}, {rows} rows", cpu.isa);
                 }
