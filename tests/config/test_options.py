@@ -144,3 +144,30 @@ def test_every_option_is_explained() -> None:
 def test_the_reference_page_is_current() -> None:
     page = (REPOSITORY / "docs" / "reference" / "options.md").read_text()
     assert page == reference_page(), "run: python -m octavo.config.reference > docs/reference/options.md"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org/m --served-model-name a b",
+        "--model org/m --served-model-name a b",
+        "--served-model-name a b --model org/m",
+        "--served-model-name a b --port 8000 org/m",
+        "--served-model-name a --served-model-name b --port 8000 org/m",
+        "--served-model-name=a --served-model-name=b org/m",
+        'org/m --served-model-name ["a","b"]',
+    ],
+)
+def test_lists_are_spelt_in_many_ways(text: str) -> None:
+    config = parse(text)
+    assert (config.model, config.served_model_name) == ("org/m", ["a", "b"])
+
+
+@pytest.mark.parametrize("flag", ["--api-key", "--served-model-name"])
+def test_a_model_that_a_list_would_swallow_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(f"{flag} secret org/m")
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert f"put MODEL first (octavo serve MODEL {flag} ...)" in said
+    assert "secret" not in said

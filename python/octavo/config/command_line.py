@@ -65,8 +65,8 @@ def parse_config(config: type[Config], parser: Parser, arguments: Sequence[str])
         flag = given.pop("several", None)
         if flag is not None and not given.keys() & {"model", "model_flag"}:
             parser.error(
-                f"the last value of {flag} could be the model: put MODEL first ({parser.prog} MODEL {flag} ...), "
-                f"or repeat {flag} before each of its values"
+                f"the last value of {flag} could be the model: put MODEL first "
+                f"({parser.prog} MODEL {flag} ...), or repeat {flag} before each of its values"
             )
         if "model_flag" in given:
             given["model"] = given.pop("model_flag")
