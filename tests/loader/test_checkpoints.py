@@ -261,6 +261,19 @@ def test_a_gguf_file_of_an_unknown_architecture(tmp_path: Path) -> None:
         open_checkpoint(str(tmp_path / "model.gguf"))
 
 
+def test_a_gguf_file_whose_layers_differ(tmp_path: Path) -> None:
+    heads = [CONFIG["num_attention_heads"]] * CONFIG["num_hidden_layers"]
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_head_count(heads)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 4), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(CheckpointError, match=r"a value for each layer in llama\.attention\.head_count;"):
+        open_checkpoint(str(tmp_path / "model.gguf"))
+
+
 def test_a_broken_gguf_file(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF" + bytes(40))

@@ -149,6 +149,12 @@ def hf_config(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:
         "sliding_window": "attention.sliding_window",
     }
     config = {name: get(key) for name, key in keys.items()}
+    by_layer = [keys[name] for name, value in config.items() if isinstance(value, list)]
+    if by_layer:
+        raise CheckpointError(
+            f"{path} has a value for each layer in {', '.join(f'{architecture}.{key}' for key in by_layer)}; "
+            "models whose layers differ are not supported"
+        )
     needed = [keys[name] for name in keys if name not in _OPTIONAL and config[name] is None]
     if needed:
         raise CheckpointError(
