@@ -38,6 +38,28 @@ def test_chat(client: openai.OpenAI) -> None:
     assert answer.id.startswith("chatcmpl-")
 
 
+def test_usage_tells_of_the_prefix_cache(client: openai.OpenAI) -> None:
+    messages = [{"role": "user", "content": "Count the words of this sentence, please. " * 8}]
+    replies = [
+        client.chat.completions.create(model="demo", messages=messages, temperature=0, max_tokens=1)
+        for _ in range(2)
+    ]
+    cached = replies[1].usage.prompt_tokens_details.cached_tokens
+    assert replies[1].usage.prompt_tokens - 17 <= cached < replies[1].usage.prompt_tokens
+
+
+def test_a_request_that_is_out_of_time_is_cut_off(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="demo",
+        prompt="Once upon a time",
+        max_tokens=4000,
+        extra_body={"timeout_s": 1, "ignore_eos": True},
+    )
+    (choice,) = answer.choices
+    assert (choice.finish_reason, choice.stop_reason) == ("length", "timeout")
+    assert 0 < answer.usage.completion_tokens < 4000
+
+
 def test_chat_stream_joins_to_the_whole_answer(client: openai.OpenAI) -> None:
     whole = client.chat.completions.create(model="demo", messages=MESSAGES, temperature=0, max_tokens=32)
     chunks = list(

@@ -139,6 +139,9 @@ async fn who_cannot_be_in_time_is_refused_at_once_with_the_estimate() {
         let (port, body) = (server.port, json!({"prompt": prompt(n), "max_tokens": 1}));
         calls.push(tokio::spawn(async move { post(port, "/v1/completions", &body).await }));
     }
+    let engine = server.engine.clone();
+    let all = move || wait_for("all calls to begin", || engine.in_flight().requests == 40);
+    spawn_blocking(all).await.unwrap();
     let hurried = json!({"prompt": "Hello", "max_tokens": 1, "timeout_s": 0.2});
     let message = loop {
         // Before the pace is known, the request is taken and ends at its time.
