@@ -168,6 +168,17 @@ fn refuses_text_that_cannot_fit_before_tokenizing_it() {
 }
 
 #[test]
+fn refuses_a_long_text_without_tokenizing_the_whole() {
+    let tokenizer = tokenizer(&byte_level("gpt-2"));
+    // Short enough for 100,000 of the longest tokens, but made of short ones.
+    let text = "xé".repeat(430_000);
+    let error = tokenizer.encode(&text, false, 100_000).unwrap_err();
+    assert_eq!(error, Error::TooLong { tokens: 100_001, max_tokens: 100_000 });
+    let text = "<|endoftext|>".repeat(100_000);
+    assert_eq!(tokenizer.encode(&text, false, 100_000).unwrap().len(), 100_000);
+}
+
+#[test]
 fn ignores_truncation_that_a_tokenizer_json_asks_for() {
     let tokenizer = Tokenizer::from_json(&tokenizer_json(&decoders()[0])).unwrap();
     assert_eq!(tokenizer.encode("abcdefgh", false, NO_LIMIT).unwrap().len(), 8);

@@ -20,6 +20,12 @@ pub(crate) use table::Table;
 
 /// Bytes taken for one token at most where there is no limit (WordPiece's unknown word).
 const UNBOUNDED_TOKEN_BYTES: usize = 4096;
+/// Text with more bytes than this for each token allowed is counted before it is tokenized.
+const USUAL_TOKEN_BYTES: usize = 8;
+/// Bytes counted at once.
+const SECTION_BYTES: usize = 64 * 1024;
+/// Tokens that a cut between two sections may add.
+const CUT_TOKENS: usize = 64;
 
 /// Turns text into tokens and back. Shared by all requests; encoding takes `&self`.
 #[derive(Debug)]
@@ -81,22 +87,50 @@ impl Tokenizer {
     /// `add_special_tokens` the model's own ones are put around it.
     ///
     /// Fails with [`Error::TooLong`] if there are more than `max_tokens`; where the
-    /// length of `text` shows it, that is before any work.
+    /// length of `text` shows it, that is before any work. Time and memory follow
+    /// `max_tokens`, however long `text` is.
     pub fn encode(&self, text: &str, add_special_tokens: bool, max_tokens: usize) -> Result<Vec<Token>> {
         let check = |tokens: usize| {
             if tokens > max_tokens { Err(Error::TooLong { tokens, max_tokens }) } else { Ok(()) }
         };
         check(text.len() / self.max_bytes_per_token)?;
-        let encoding = self
-            .inner
-            .encode_fast(text, add_special_tokens)
-            .map_err(|error| Error::Internal(format!("tokenizing failed: {error}")))?;
+        if text.len() > max_tokens.saturating_mul(USUAL_TOKEN_BYTES).max(SECTION_BYTES) {
+            self.count(text, max_tokens)?;
+        }
+        let encoding = self.encode_whole(text, add_special_tokens)?;
         let mut tokens = Vec::with_capacity(encoding.len() + 2);
         tokens.extend(self.roles.prefix.iter().filter(|_| add_special_tokens));
         tokens.extend(encoding.get_ids());
         tokens.extend(self.roles.suffix.iter().filter(|_| add_special_tokens));
         check(tokens.len())?;
         Ok(tokens)
+    }
+
+    fn encode_whole(&self, text: &str, add_special_tokens: bool) -> Result<tokenizers::Encoding> {
+        self.inner
+            .encode_fast(text, add_special_tokens)
+            .map_err(|error| Error::Internal(format!("tokenizing failed: {error}")))
+    }
+
+    /// Fails as soon as `text` has beyond doubt more than `max_tokens`. Encoding
+    /// takes hundreds of bytes a token, so that a long text is first looked at in
+    /// sections; a cut may change tokens around it, hence the wide margin.
+    fn count(&self, mut text: &str, max_tokens: usize) -> Result<()> {
+        let (mut tokens, mut most) = (0, max_tokens.saturating_mul(2));
+        while !text.is_empty() {
+            let mut end = SECTION_BYTES.min(text.len());
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            let (section, rest) = text.split_at(end);
+            tokens += self.encode_whole(section, false)?.len();
+            most = most.saturating_add(CUT_TOKENS);
+            if tokens > most {
+                return Err(Error::TooLong { tokens: max_tokens + 1, max_tokens });
+            }
+            text = rest;
+        }
+        Ok(())
     }
 
     /// The text of `tokens`, the same that a [`Detokenizer`] gives piece by piece.
