@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +16,7 @@ from octavo.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +89,35 @@ def test_refusals_are_one_line(ask: Any) -> None:
     assert "tiny" in said
     status, _, said = ask("chat", "--api-key", "wrong", "-q", "Hello")
     assert (status, said) == (1, "octavo: the server asks for a key: pass --api-key\n")
+
+
+def test_an_error_starts_on_its_own_line(ask: Any) -> None:
+    status, printed, said = ask("complete", "--max-tokens", "100000", "-q", "Once upon")
+    assert status == 1
+    assert printed == "Once upon\n"
+    assert said.startswith("octavo: ")
+
+
+@pytest.mark.parametrize("broken", ["cache", "cache/history"])
+def test_a_history_that_cannot_be_kept_is_said(url: str, tmp_path: Path, broken: str) -> None:
+    cache = tmp_path / "cache"
+    if broken == "cache":
+        cache.touch()
+    else:
+        (tmp_path / broken).mkdir(parents=True)
+    terminal, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "octavo", "chat", "--url", url, "--api-key", "k"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OCTAVO_CACHE": str(cache), "TERM": "dumb"},
+    ) as chat:
+        os.write(terminal, b"/exit\n")
+        _, said = chat.communicate(timeout=60)
+    os.close(terminal)
+    os.close(theirs)
+    assert chat.returncode == 0, said
+    assert "Traceback" not in said
+    assert f"cannot keep what was typed in {cache / 'history'}" in said

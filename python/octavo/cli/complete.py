@@ -39,5 +39,4 @@ def run(words: Sequence[str]) -> int:
 def _complete(session: repl.Session, prompt: str, max_tokens: int) -> None:
     body = {"model": session.model, "prompt": prompt, "max_tokens": max_tokens}
     chunks = session.api.stream("/completions", body)
-    sys.stdout.write(prompt)
-    repl.print_answer(session, repl.choices(chunks, "text"))
+    repl.print_answer(session, repl.choices(chunks, "text"), lead=prompt)

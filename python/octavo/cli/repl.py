@@ -9,7 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from octavo.cli.api import Api
+from octavo.cli.api import Api, ApiError
+from octavo.cli.console import say
 from octavo.config.command_line import Parser
 from octavo.engine.demo import models_folder
 
@@ -94,22 +95,33 @@ class _History:
             return
         self._readline = readline
         self._file = models_folder().parent / "history"
-        if self._file.is_file():
-            readline.read_history_file(self._file)
+        try:
+            if self._file.exists():
+                readline.read_history_file(self._file)
+        except OSError as error:
+            say(f"cannot read {self._file}: {error.strerror or error}")
         readline.set_history_length(_HISTORY_LENGTH)
 
     def __exit__(self, *_: object) -> None:
-        if self._readline is not None:
+        if self._readline is None:
+            return
+        try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._readline.write_history_file(self._file)
+        except OSError as error:
+            say(f"cannot keep what was typed in {self._file}: {error.strerror or error}")
 
 
-def print_answer(session: Session, chunks: Iterable[tuple[str, dict[str, Any]]]) -> str:
-    """Print text as it comes and return all of it. ^C stops the answer and keeps what has come."""
+def print_answer(session: Session, chunks: Iterable[tuple[str, dict[str, Any]]], lead: str = "") -> str:
+    """Print `lead` and text as it comes; returns the text. ^C stops the answer and keeps what has come.
+
+    Raises ApiError, with what was printed on a line of its own.
+    """
     started = time.monotonic()
     first = None
     parts: list[str] = []
     usage: dict[str, Any] = {}
+    sys.stdout.write(lead)
     try:
         for text, chunk in chunks:
             usage = chunk.get("usage") or usage
@@ -121,6 +133,11 @@ def print_answer(session: Session, chunks: Iterable[tuple[str, dict[str, Any]]])
         sys.stdout.write("\n")
     except KeyboardInterrupt:
         sys.stdout.write(" [stopped]\n")
+    except ApiError:
+        if lead or parts:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+        raise
     if session.stats and first is not None and usage:
         _print_stats(usage, started, first)
     return "".join(parts)
