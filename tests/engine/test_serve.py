@@ -128,6 +128,16 @@ def test_a_worker_that_keeps_dying_ends_the_server(tiny_options: dict[str, Any])
         assert not any("Traceback" in line for line in server.lines)
 
 
+def test_a_signal_while_the_worker_restarts_ends_cleanly(tiny_options: dict[str, Any]) -> None:
+    with Served(tiny_options) as server:
+        server.api()
+        os.kill(server.worker(), signal.SIGKILL)
+        wait_until(lambda: any("starting it again" in line for line in server.lines))
+        server.process.terminate()
+        assert server.end() == 0
+        assert not any("failed" in line for line in server.lines), "\n".join(server.lines)
+
+
 def test_the_server_does_not_load_torch(tiny_options: dict[str, Any]) -> None:
     with Served(tiny_options) as server:
         server.api()

@@ -9,5 +9,9 @@ class WorkerError(RuntimeError):
         self.details = details
 
 
+class WorkerAbandonedError(WorkerError):
+    """Nobody waits for the worker any more, so it was not waited for either."""
+
+
 class WorkerDiedError(WorkerError):
     """The worker has ended or hangs; a new one may do better."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from octavo._core import Planned
-from octavo.executor.errors import WorkerDiedError, WorkerError
+from octavo.executor.deaths import MAX_DEATHS, PROVEN_S, PROVEN_STEPS, Deaths
+from octavo.executor.errors import WorkerAbandonedError, WorkerDiedError, WorkerError
 
 if TYPE_CHECKING:
     from octavo._core import EngineHandle
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("octavo")
 
 _IDLE_S = 1.0
-MAX_DEATHS = 3
-DEATH_WINDOW_S = 60.0
 
 
 class Executor(Protocol):
@@ -43,7 +41,7 @@ class Executor(Protocol):
         """Raise WorkerDiedError if the worker is gone."""
 
     def restart(self) -> None:
-        """Replace a dead worker."""
+        """Replace a dead worker. Raises WorkerAbandonedError when nobody waits for it any more."""
 
     def close(self) -> None:
         """End the worker."""
@@ -55,7 +53,7 @@ class StepLoop:
     def __init__(self, handle: EngineHandle, executor: Executor) -> None:
         self._handle = handle
         self._executor = executor
-        self._deaths: deque[float] = deque()
+        self._deaths = Deaths()
 
     def run(self) -> None:
         """Run until the engine is stopped. A worker that dies is replaced and its requests go on.
@@ -69,7 +67,10 @@ class StepLoop:
                     if died:
                         self._executor.restart()
                         self._handle.recover()
+                    self._deaths.in_service()
                     self._steps()
+                except WorkerAbandonedError:
+                    return
                 except WorkerDiedError as death:
                     self._count(death)
                     died = True
@@ -80,14 +81,11 @@ class StepLoop:
             raise
 
     def _count(self, death: WorkerDiedError) -> None:
-        now = time.monotonic()
-        self._deaths.append(now)
-        while now - self._deaths[0] > DEATH_WINDOW_S:
-            self._deaths.popleft()
         _log.debug("%s", death.details)
-        if len(self._deaths) >= MAX_DEATHS:
+        if self._deaths.died():
             raise WorkerError(
-                f"{death}; the worker has died {MAX_DEATHS} times within {DEATH_WINDOW_S:.0f} s",
+                f"{death}; the worker has died {MAX_DEATHS} times in a row, each time within {PROVEN_STEPS} "
+                f"steps or {PROVEN_S:.0f} s of service",
                 death.details,
             ) from death
         _log.warning("%s; starting it again, requests go on", death)
@@ -113,4 +111,5 @@ class StepLoop:
             if index != running.popleft():
                 raise WorkerError(f"the worker answered step {index} out of turn")
             self._handle.commit(results[index])
+            self._deaths.step()
             free.append(index)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.executor.channel import Buffers, Channel, PeerDiedError, SharedMemory
-from octavo.executor.errors import WorkerDiedError, WorkerError
+from octavo.executor.errors import WorkerAbandonedError, WorkerDiedError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,14 +32,24 @@ class ProcessExecutor:
     def __init__(
         self, config: Mapping[str, Any], progress: Callable[[str], None], leave: Callable[[], bool]
     ) -> None:
-        """`config` is for worker.runner_config, `leave` says that nobody waits for results any more."""
+        """`config` is for worker.runner_config, `leave` says that nobody waits for results any more.
+
+        Raises WorkerError where the system allows no further process.
+        """
         self._config = dict(config)
         self._progress = progress
         self._leave = leave
-        self._memory = SharedMemory()
         self._started: tuple[Limits, FrameLayout, int] | None = None
         self.buffers = Buffers([], [])
-        self._spawn()
+        try:
+            self._memory = SharedMemory()
+        except OSError as error:
+            raise _cannot_start(error) from error
+        try:
+            self._spawn()
+        except WorkerError:
+            self._memory.close()
+            raise
 
     def load(self) -> dict[str, Any]:
         """Wait for the model; returns the fields of ModelFacts. Raises WorkerError with one readable line."""
@@ -53,7 +63,7 @@ class ProcessExecutor:
         if not self.buffers.frames:
             self.buffers = self._memory.buffers(depth, layout["frame_bytes"], layout["result_bytes"])
         overlap = self._facts["device"] != "cpu"
-        self._channel.send({"type": "start", "layout": layout, "depth": depth, "overlap": overlap})
+        self._send({"type": "start", "layout": layout, "depth": depth, "overlap": overlap})
         self._expect("started")
 
     def submit(self, index: int) -> None:
@@ -83,6 +93,8 @@ class ProcessExecutor:
         """Replace a dead worker by a new one in the same state as after `start`."""
         if self._started is None:
             raise WorkerError("the worker was never started")
+        if self._leave():
+            raise _abandoned()
         limits, layout, depth = self._started
         self._stop()
         exactly = {"num_gpu_blocks_override": limits["num_blocks"], "max_model_len": limits["max_model_len"]}
@@ -97,28 +109,43 @@ class ProcessExecutor:
         self._memory.close()
 
     def _spawn(self) -> None:
-        self._channel, theirs = Channel.pair()
+        try:
+            ours, theirs = Channel.pair()
+        except OSError as error:
+            raise _cannot_start(error) from error
         passed = (theirs.fileno(), self._memory.fileno())
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         command = [sys.executable, "-P", "-m", "octavo.executor.worker", *map(str, passed)]
-        # A session of its own: ^C in the terminal is for the server, which then ends the worker.
-        self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-            command,
-            stdin=subprocess.DEVNULL,
-            pass_fds=passed,
-            start_new_session=True,
-            env={**THREAD_MANNERS, **os.environ, "PYTHONPATH": path},
-        )
-        theirs.close()
-        self._channel.send({"type": "load", "config": self._config})
+        try:
+            # A session of its own: ^C in the terminal is for the server, which then ends the worker.
+            self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=passed,
+                start_new_session=True,
+                env={**THREAD_MANNERS, **os.environ, "PYTHONPATH": path},
+            )
+        except OSError as error:
+            ours.close()
+            raise _cannot_start(error) from error
+        finally:
+            theirs.close()
+        self._channel = ours
+        self._send({"type": "load", "config": self._config})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._channel.send(message)
+        except PeerDiedError:
+            raise self._died() from None
 
     def _expect(self, kind: str) -> dict[str, Any]:
         """The next message of `kind`, with progress reported on the way."""
         while True:
             while not self._channel.wait(_POLL_S):
                 if self._leave():
-                    raise WorkerError("stopped while the model was loading")
+                    raise _abandoned()
             message = self._receive()
             if isinstance(message, dict) and message["type"] == kind:
                 return message
@@ -157,6 +184,14 @@ class ProcessExecutor:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _abandoned() -> WorkerAbandonedError:
+    return WorkerAbandonedError("stopped while the model was loading")
+
+
+def _cannot_start(error: OSError) -> WorkerError:
+    return WorkerError(f"a worker process cannot be started: {error.strerror or error}")
 
 
 def _how_it_ended(status: int) -> str:

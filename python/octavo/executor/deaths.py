@@ -1,0 +1,43 @@
+"""When to stop replacing workers that die."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_DEATHS = 3
+PROVEN_STEPS = 100
+PROVEN_S = 60.0
+
+
+class Deaths:
+    """Counts workers in a row that died before they had proven themselves, by steps and by time in service.
+
+    A request that kills each worker thus ends the engine, however long a worker takes to load or to hang.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._count = 0
+        self._steps = 0
+        self._in_service_since: float | None = None
+
+    def in_service(self) -> None:
+        """A worker has loaded and waits for its first step."""
+        self._steps = 0
+        self._in_service_since = self._clock()
+
+    def step(self) -> None:
+        """The worker has finished a step."""
+        self._steps += 1
+
+    def died(self) -> bool:
+        """The worker has died; True when that is once too often."""
+        since = self._in_service_since
+        proven = since is not None and self._steps >= PROVEN_STEPS and self._clock() - since >= PROVEN_S
+        self._in_service_since = None
+        self._count = 1 if proven else self._count + 1
+        return self._count >= MAX_DEATHS
