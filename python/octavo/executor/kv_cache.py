@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -135,7 +136,12 @@ def allocate(shape: KVShape, num_blocks: int, device: torch.device) -> list[Tens
     dims = (num_blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim)
     if device.type != "cpu":
         return [torch.zeros(dims, dtype=shape.dtype, device=device) for _ in range(shape.layers)]
-    memory = mmap.mmap(-1, num_blocks * shape.bytes_per_block)
+    # Private: shared memory would count against the limits of /dev/shm, and never has huge pages by default.
+    memory = mmap.mmap(-1, num_blocks * shape.bytes_per_block, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        # A kernel that is built without them refuses.
+        with suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
     whole = torch.frombuffer(memory, dtype=shape.dtype)
     return list(whole.view(shape.layers, *dims).unbind(0))
 
