@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -185,3 +186,26 @@ def test_a_closed_engine_says_so(tiny_options: dict[str, Any]) -> None:
     with pytest.raises(EngineDeadError, match="closed"):
         engine.generate("x")
     engine.close()
+
+
+def test_end_tokens_outside_the_vocabulary_are_left_out(tiny_options: dict[str, Any], tmp_path: Path) -> None:
+    shutil.copytree(tiny_options["model"], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 60000]}')
+    with LLM(**{**tiny_options, "model": str(tmp_path)}) as llm:
+        (output,) = llm.generate("Hello", SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)
+    assert output.outputs[0].finish_reason in ("stop", "length")
+
+
+def test_outputs_and_metrics_have_the_fields_that_scripts_read(llm: LLM) -> None:
+    before = {metric.name: metric.value for metric in llm.get_metrics()}
+    params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, logprobs=1)
+    (output,) = llm.generate("Hello", params, use_tqdm=False)
+    for name in ("metrics", "lora_request", "encoder_prompt", "encoder_prompt_token_ids", "prompt_logprobs"):
+        assert getattr(output, name) is None
+    choice = output.outputs[0]
+    assert choice.lora_request is None
+    logprobs = [entry[token].logprob for entry, token in zip(choice.logprobs, choice.token_ids, strict=True)]
+    assert choice.cumulative_logprob == pytest.approx(sum(logprobs))
+    after = {metric.name: metric.value for metric in llm.get_metrics()}
+    assert after["vllm:generation_tokens"] == before["vllm:generation_tokens"] + 5
+    assert after["vllm:num_requests_running"] == 0

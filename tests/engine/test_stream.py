@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
+import os
+import signal
+import threading
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from served import children, wait_until
 
-from octavo import AsyncEngine, RequestOutputKind, SamplingParams, TokensPrompt
+from octavo import AsyncEngine, Engine, RequestOutputKind, SamplingParams, TokensPrompt
 from octavo.engine import EngineDeadError
 
 if TYPE_CHECKING:
@@ -52,9 +57,9 @@ async def test_leaving_a_stream_frees_its_memory(llm: LLM) -> None:
         async for _ in stream:
             break
     async with asyncio.timeout(30):
-        while llm.get_metrics()["blocks_used"] > 0:
+        while llm.stats()["blocks_used"] > 0:
             await asyncio.sleep(0.01)
-    assert llm.get_metrics()["running"] == 0
+    assert llm.stats()["running"] == 0
 
 
 async def test_a_conversation_streams(llm: LLM) -> None:
@@ -80,3 +85,56 @@ async def test_a_mistake_is_raised_in_the_stream(llm: LLM) -> None:
     with pytest.raises(ValueError, match="49152"):
         async for _ in llm.stream([49152], params("DELTA")):
             pass
+
+
+async def test_an_aborted_stream_ends_with_its_reason(tiny_options: dict[str, Any]) -> None:
+    engine = AsyncEngine(**tiny_options)
+    stream = engine.generate("Once", params("CUMULATIVE", 900), "mine")
+    first = await anext(stream)
+    await engine.abort(["other", "mine"])
+    outputs = [output async for output in stream]
+    assert outputs[-1].finished
+    assert outputs[-1].outputs[0].finish_reason == "abort"
+    assert outputs[-1].outputs[0].text.startswith(first.outputs[0].text)
+    assert [output.finished for output in outputs[:-1]] == [False] * (len(outputs) - 1)
+    engine.shutdown()
+
+
+def test_an_event_loop_that_is_closed_leaves_other_streams_alone(llm: LLM) -> None:
+    async def begin() -> object:
+        stream = llm.stream("Once upon a time", params("DELTA", 900))
+        await anext(stream)
+        return stream
+
+    async def whole() -> str:
+        (output,) = [o async for o in llm.stream("Hello", params("FINAL_ONLY"))]
+        while llm.stats()["blocks_used"] > 0:
+            await asyncio.sleep(0.01)
+        return str(output.outputs[0].text)
+
+    left = asyncio.new_event_loop()
+    stream = left.run_until_complete(begin())
+    left.close()
+    assert asyncio.run(asyncio.wait_for(whole(), 60))
+    del stream
+
+
+def test_an_engine_can_be_closed_by_its_own_thread(tiny_options: dict[str, Any]) -> None:
+    class CloseIt(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "starting it again" in record.getMessage():
+                engine.close()
+                closed.set()
+
+    closed, handler = threading.Event(), CloseIt()
+    engine = Engine(**{**tiny_options, "worker": "process"})
+    logging.getLogger("octavo").addHandler(handler)
+    try:
+        (worker,) = children(os.getpid())
+        os.kill(worker, signal.SIGKILL)
+        assert closed.wait(60)
+    finally:
+        logging.getLogger("octavo").removeHandler(handler)
+    with pytest.raises(EngineDeadError):
+        engine.generate("Hello")
+    wait_until(lambda: not children(os.getpid()))

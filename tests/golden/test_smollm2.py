@@ -157,7 +157,7 @@ def test_same_tokens_under_pressure(
                 assert output.outputs[0].text == expected.outputs[0].text
                 assert output.outputs[0].logprobs == expected.outputs[0].logprobs
                 check_text_and_logprobs(record, output)
-        stats = llm.get_metrics()
+        stats = llm.stats()
         assert stats["blocks_used"] == 0
         if pressure == "few blocks":
             assert stats["preemptions"] > 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from octavo.engine.engine import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, Iterable
 
     from octavo.engine.outputs import RequestOutput
     from octavo.engine.prompts import Messages, Prompt
@@ -28,12 +29,17 @@ class AsyncEngine:
         request_id: str | None = None,
         *,
         priority: int = 0,
-    ) -> AsyncIterator[RequestOutput]:
-        """Outputs of one prompt as they come. Leaving the iteration aborts it."""
-        async for output in self._engine.stream(
-            prompt, sampling_params, request_id=request_id, priority=priority
-        ):
-            yield output
+    ) -> AsyncGenerator[RequestOutput]:
+        """Outputs of one prompt as they come. Closing the generator aborts it."""
+        stream = self._engine.stream(prompt, sampling_params, request_id=request_id, priority=priority)
+        async with aclosing(stream) as outputs:
+            async for output in outputs:
+                yield output
+
+    async def abort(self, request_id: str | Iterable[str]) -> None:
+        """End requests: each gives a last output whose choices have finish_reason "abort"."""
+        for one in [request_id] if isinstance(request_id, str) else request_id:
+            self._engine.abort(one)
 
     async def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""

@@ -6,9 +6,10 @@ import itertools
 import logging
 import os
 import random
+import sys
 import threading
 import weakref
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from octavo._core import Door
@@ -33,7 +34,7 @@ from octavo.executor.errors import WorkerError
 from octavo.executor.loop import StepLoop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 
     from octavo.boundary import PromptSource
     from octavo.engine.outputs import RequestOutput
@@ -60,6 +61,8 @@ class Engine:
             self.config = resolve(EngineConfig, {"model": model, **options}, source=type(self).__name__)
         except UnknownOptionError as error:
             raise TypeError(str(error)) from None
+        if sys.stderr.isatty():
+            sys.stderr.write(f"octavo: loading {self.config.model}\n")
         self._closing = threading.Event()
         own_process = self.config.worker == "process"
         started = start_engine(self.config, _log.info, own_process=own_process, leave=self._closing.is_set)
@@ -136,8 +139,8 @@ class Engine:
         *,
         request_id: str | None = None,
         priority: int = 0,
-    ) -> AsyncIterator[RequestOutput]:
-        """Outputs of one prompt or conversation as they come; leaving the iteration aborts it.
+    ) -> AsyncGenerator[RequestOutput]:
+        """Outputs of one prompt or conversation as they come; closing the generator aborts it.
 
         `sampling_params.output_kind` says whether each output holds all text so far (the default), what is
         new, or only the end.
@@ -157,12 +160,20 @@ class Engine:
             work = _prompt_work(prompt)  # type: ignore[arg-type]
         params = sampling_params or self.get_default_sampling_params()
         self._check_open()
-        gathered = Gathered(request_id or str(next(self._names)), work[1], params)
+        name = request_id or str(next(self._names))
+        gathered = Gathered(name, work[1], params)
         options = self._options(params, work[2], priority)
-        async for update in self._pump.stream(work[0], options):
-            output = gathered.add(update)
-            if output is not None:
-                yield output
+        async with aclosing(self._pump.stream(work[0], options, name)) as updates:
+            async for update in updates:
+                output = gathered.add(update)
+                if output is not None:
+                    yield output
+        if not gathered.output.finished:
+            yield gathered.abort()
+
+    def abort(self, request_id: str) -> None:
+        """End the streams of that id: each gives a last output whose choices have finish_reason "abort"."""
+        self._pump.abort(request_id)
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer: encode, decode and apply_chat_template."""
@@ -177,8 +188,8 @@ class Engine:
         """Forget all cached prefixes; False when some are in use and stay."""
         return self._started.handle.reset_prefix_cache()
 
-    def get_metrics(self) -> dict[str, float]:
-        """Counters and levels of the engine, by name."""
+    def stats(self) -> dict[str, float]:
+        """Counters since the start and present levels of the engine's core, by name."""
         return self._started.handle.stats()
 
     def _run(
@@ -244,12 +255,15 @@ def _run_loop(started: StartedEngine) -> None:
 
 
 def _shut_down(started: StartedEngine, loop: threading.Thread, closing: threading.Event, pump: Pump) -> None:
+    """May run on any thread, for the collector calls it: a thread does not wait for itself."""
     closing.set()
-    pump.close()
-    started.handle.stop()
-    if loop.is_alive():
-        loop.join(_CLOSE_S)
-    started.executor.close()
+    try:
+        pump.close()
+        started.handle.stop()
+        if loop.is_alive() and loop is not threading.current_thread():
+            loop.join(_CLOSE_S)
+    finally:
+        started.executor.close()
 
 
 @contextmanager

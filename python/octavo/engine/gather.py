@@ -53,6 +53,14 @@ class Gathered:
         delta = self._append(output.outputs[update.index], update)
         return None if self._params.output_kind is RequestOutputKind.FINAL_ONLY else self._shown([delta])
 
+    def abort(self) -> RequestOutput:
+        """The last output of a stream that was aborted: choices that had not ended end so."""
+        self.output.finished = True
+        for choice in self.output.outputs:
+            choice.finish_reason = choice.finish_reason or "abort"
+        ended = [replace(choice, text="", token_ids=[], logprobs=None) for choice in self.output.outputs]
+        return self._shown(ended)
+
     def _append(self, choice: CompletionOutput, update: Update) -> CompletionOutput:
         logprobs = [_position(position) for position in update.logprobs]
         choice.text += update.text

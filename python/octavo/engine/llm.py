@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from octavo.engine.engine import Engine
+from octavo.engine.metrics import metrics_of
+from octavo.engine.start import served_names
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from octavo.engine.metrics import Metric
     from octavo.engine.outputs import RequestOutput
     from octavo.engine.prompts import Messages, Prompt
     from octavo.engine.sampling_params import SamplingParams
@@ -64,6 +67,10 @@ class LLM(Engine):
             tools=tools,
             chat_template_kwargs=chat_template_kwargs,
         )
+
+    def get_metrics(self) -> list[Metric]:
+        """What `/metrics` of a server exports of the engine, each with `name` and `value`."""
+        return metrics_of(self.stats(), served_names(self.config)[0])
 
 
 def _refuse(other: dict[str, Any], known: tuple[str, ...]) -> None:

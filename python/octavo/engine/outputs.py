@@ -29,6 +29,7 @@ class CompletionOutput:
     logprobs: SampleLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
+    lora_request: None = None
 
     def finished(self) -> bool:
         """True once nothing more will come."""
@@ -37,7 +38,10 @@ class CompletionOutput:
 
 @dataclass
 class RequestOutput:
-    """The answers to one prompt so far. `prompt_logprobs` has None for the first token."""
+    """The answers to one prompt so far. `prompt_logprobs` has None for the first token.
+
+    What this release does not have is always None, so that scripts can ask for it.
+    """
 
     request_id: str
     prompt: str | None
@@ -45,4 +49,12 @@ class RequestOutput:
     prompt_logprobs: PromptLogprobs | None = None
     outputs: list[CompletionOutput] = field(default_factory=list)
     finished: bool = False
+    metrics: None = None
+    lora_request: None = None
+    encoder_prompt: None = None
+    encoder_prompt_token_ids: None = None
     num_cached_tokens: int | None = None
+    num_cache_creation_tokens: None = None
+    prompt_token_id_logprobs: None = None
+    kv_transfer_params: None = None
+    ec_transfer_params: None = None
