@@ -155,7 +155,10 @@ impl Scheduler {
     /// Ends a sequence. Steps in flight may still compute it; their rows are
     /// void, and whoever gets its slot and blocks comes after them on the device.
     pub fn finish(&mut self, index: usize, reason: FinishReason) {
-        if self.sequences[index].slot.is_some() {
+        let sequence = &self.sequences[index];
+        if sequence.slot.is_some() {
+            let uncharged = sequence.scheduled.saturating_sub(sequence.charged);
+            self.waiting.charge(sequence.candidate.tenant, uncharged);
             self.stop_running(index);
         } else {
             self.waiting.remove(self.sequences[index].candidate);
@@ -220,7 +223,8 @@ impl Scheduler {
         sequence.synced = sequence.synced.max(blocks);
         let samples = end == sequence.len();
         sequence.scheduled = end;
-        if end > sequence.charged {
+        // Output is charged by the block: a policy need not look at every token.
+        if end >= sequence.charged + self.block_size {
             self.waiting.charge(sequence.candidate.tenant, end - sequence.charged);
             sequence.charged = end;
         }
