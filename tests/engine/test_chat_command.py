@@ -92,7 +92,7 @@ def test_refusals_are_one_line(ask: Any) -> None:
 
 
 def test_an_error_starts_on_its_own_line(ask: Any) -> None:
-    status, printed, said = ask("complete", "--max-tokens", "100000", "-q", "Once upon")
+    status, printed, said = ask("complete", "--max-tokens", "-1", "-q", "Once upon")
     assert status == 1
     assert printed == "Once upon\n"
     assert said.startswith("octavo: ")
