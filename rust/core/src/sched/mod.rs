@@ -4,7 +4,7 @@
 //! number of tokens to compute: its known tokens, and those sampled on the
 //! device but not read back, less those already scheduled. A step fills one
 //! token budget from them: first every sequence that needs a single token, then
-//! chunks of longer ones and new admissions in rank order.
+//! chunks of longer ones and new admissions in the policy's order.
 
 mod admit;
 mod budget;

@@ -245,7 +245,8 @@ impl EngineHandle {
     fn count_refusal(&self, outcome: Result<()>) -> Result<()> {
         outcome.inspect_err(|error| {
             if error.kind() == Kind::Overloaded {
-                self.0.metrics.admission_rejected();
+                let is_late = error.retry_after_s().is_some();
+                self.0.metrics.admission_rejected(if is_late { "deadline" } else { "queue_full" });
             }
         })
     }

@@ -134,9 +134,9 @@ impl Metrics {
         Recorder::new(&self.histograms, &self.counters)
     }
 
-    /// Notes a call refused at a queue limit.
-    pub(crate) fn admission_rejected(&self) {
-        self.counters.rejections.with_label_values(&["queue_full"]).inc();
+    /// Notes a call refused for `reason`: `queue_full` or `deadline`.
+    pub(crate) fn admission_rejected(&self, reason: &str) {
+        self.counters.rejections.with_label_values(&[reason]).inc();
     }
 
     /// Notes a call's `n`.
@@ -193,7 +193,7 @@ impl Counters {
                 .counter("corrupted_requests_total", "Sequences ended by logits that are not finite")?,
             rejections: make.counter_by(
                 "admission_rejections_total",
-                "Calls refused at a queue limit",
+                "Calls refused at a queue limit or for their deadline",
                 "reason",
             )?,
             success: make.counter_by("request_success_total", "Sequences ended", "finished_reason")?,

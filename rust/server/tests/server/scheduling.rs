@@ -155,6 +155,8 @@ async fn who_cannot_be_in_time_is_refused_at_once_with_the_estimate() {
         }
     };
     assert!(message.contains("prompt tokens") && message.contains("timeout_s is 0.2 s"), "{message}");
+    let refused = r#"vllm:admission_rejections_total{engine="0",model_name="tiny",reason="deadline"} 1"#;
+    assert!(server.get("/metrics").await.text().contains(refused));
     let patient = json!({"prompt": "Hello", "max_tokens": 1, "timeout_s": 100});
     let patient = tokio::spawn({
         let port = server.port;
