@@ -28,6 +28,10 @@ use crate::engine::EngineHandle;
 
 /// Work on longer texts moves to a thread that may block, bytes.
 const INLINE_TEXT: usize = 8 * 1024;
+/// Where the context is no limit, a text may have this many times its tokens,
+const TEXT_CONTEXTS: usize = 4;
+/// and this many in any case.
+const MIN_TEXT_TOKENS: usize = 1 << 17;
 
 /// The way to one engine. Clones share it.
 #[derive(Clone, Debug)]
@@ -154,8 +158,8 @@ impl Client {
     ) -> Result<Vec<Arc<[Token]>>> {
         let limits = self.0.engine.limits();
         let keep = truncation(options, limits)?;
-        // Of a text that will be cut all tokens are needed; else no more than fit.
-        let most = if keep.is_some() { usize::MAX } else { limits.max_model_len as usize - 1 };
+        // Of a text that will be cut more tokens are needed than fit.
+        let most = keep.is_none().then_some(limits.max_model_len as usize - 1);
         let mut token_lists = Vec::with_capacity(prompts.len());
         let mut texts = Vec::new();
         for (index, prompt) in prompts.into_iter().enumerate() {
@@ -180,12 +184,23 @@ impl Client {
         Ok(token_lists.into_iter().map(cut).collect())
     }
 
+    /// Most tokens that one text or list of tokens may have where the context is no limit.
+    pub fn max_text_tokens(&self) -> usize {
+        MIN_TEXT_TOKENS.max(TEXT_CONTEXTS * self.0.engine.limits().max_model_len as usize)
+    }
+
     /// Tokens of `texts` (each with whether to add special tokens).
     ///
     /// # Errors
-    /// Invalid: a text has more than `max_tokens` tokens.
-    pub async fn encode(&self, texts: Vec<(String, bool)>, max_tokens: usize) -> Result<Vec<Vec<Token>>> {
+    /// Invalid: a text has more than `max_tokens` tokens, by default [`Self::max_text_tokens`].
+    pub async fn encode(
+        &self,
+        texts: Vec<(String, bool)>,
+        max_tokens: Option<usize>,
+    ) -> Result<Vec<Vec<Token>>> {
         let tokenizer = Arc::clone(&self.0.tokenizer);
+        let from_text = if max_tokens.is_some() { from_text } else { from_unbounded_text };
+        let max_tokens = max_tokens.unwrap_or_else(|| self.max_text_tokens());
         let bytes = texts.iter().map(|(text, _)| text.len()).sum();
         let encode = move || {
             let encoded = texts.iter().map(|(text, special)| tokenizer.encode(text, *special, max_tokens));
@@ -231,6 +246,19 @@ fn truncation(options: &SamplingOptions, limits: &EngineLimits) -> Result<Option
             "truncate_prompt_tokens",
             format!("truncate_prompt_tokens is {keep}; it must be from 1 to {most}, or -1 for {most}"),
         )),
+    }
+}
+
+/// An error of the text crate about a text that need not fit the context.
+fn from_unbounded_text(error: octavo_text::Error) -> Error {
+    match error {
+        octavo_text::Error::TooLong { max_tokens, .. } => Error::invalid(
+            "input_tokens",
+            format!(
+                "the text has more than {max_tokens} tokens; at most {max_tokens} tokens are tokenized at once"
+            ),
+        ),
+        other => from_text(other),
     }
 }
 

@@ -212,6 +212,30 @@ async fn a_prompt_over_the_limit_is_400_with_both_numbers() {
 }
 
 #[tokio::test]
+async fn texts_that_need_not_fit_the_context_are_bounded_too() {
+    let server = Setup::default().start();
+    let (most, text) = (1 << 17, "a b".repeat(200_000));
+    for (path, body) in [
+        ("/tokenize", json!({"prompt": text})),
+        ("/tokenize", json!({"messages": [{"role": "user", "content": text}]})),
+        ("/v1/completions", json!({"prompt": text, "truncate_prompt_tokens": 3})),
+        ("/v1/completions", json!({"prompt": ["x", text], "truncate_prompt_tokens": -1})),
+    ] {
+        let (kind, param, message) = refused(&server, path, &body, 400).await;
+        assert_eq!((kind.as_str(), &param), ("BadRequestError", &json!("input_tokens")));
+        assert!(message.contains(&format!("at most {most} tokens are tokenized at once")), "{message}");
+    }
+    let (_, param, message) =
+        refused(&server, "/detokenize", &json!({"tokens": vec![1; most + 1]}), 400).await;
+    assert_eq!(param, "tokens");
+    assert!(message.contains(&format!("at most {most} tokens")), "{message}");
+    let reply = server.post("/tokenize", &json!({"prompt": "a".repeat(most)})).await;
+    assert_eq!(reply.json()["count"], most);
+    let body = json!({"prompt": "a".repeat(most), "truncate_prompt_tokens": 3});
+    assert_eq!(server.complete(&body).await["usage"]["prompt_tokens"], 3);
+}
+
+#[tokio::test]
 async fn the_templates_own_refusal_reaches_the_client() {
     let template = Some("{{ raise_exception('roles must alternate') }}");
     let server = Setup { template, ..Setup::default() }.start();

@@ -21,7 +21,7 @@ pub(crate) use table::Table;
 /// Bytes taken for one token at most where there is no limit (WordPiece's unknown word).
 const UNBOUNDED_TOKEN_BYTES: usize = 4096;
 /// Text with more bytes than this for each token allowed is counted before it is tokenized.
-const USUAL_TOKEN_BYTES: usize = 8;
+const USUAL_TOKEN_BYTES: usize = 4;
 /// Bytes counted at once.
 const SECTION_BYTES: usize = 64 * 1024;
 /// Tokens that a cut between two sections may add.

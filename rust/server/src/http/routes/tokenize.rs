@@ -32,7 +32,7 @@ pub async fn tokenize(State(state): State<AppState>, body: JsonBody) -> ApiResul
         }
         _ => return Err(ApiError::invalid("prompt", "send either prompt or messages, and not both")),
     };
-    let mut lists = state.client.encode(vec![(text, add_special_tokens)], usize::MAX).await?;
+    let mut lists = state.client.encode(vec![(text, add_special_tokens)], None).await?;
     let tokens = lists.pop().unwrap_or_default();
     let tokenizer = state.client.tokenizer();
     let piece = |token: &u32| tokenizer.piece(*token).unwrap_or_default().to_owned();
@@ -55,6 +55,12 @@ pub async fn detokenize(State(state): State<AppState>, body: JsonBody) -> ApiRes
             "body.tokens: the field is required",
         ));
     };
+    let most = state.client.max_text_tokens();
+    if tokens.len() > most {
+        let message =
+            format!("tokens has {} tokens; at most {most} tokens are turned into text at once", tokens.len());
+        return Err(ApiError::invalid("tokens", message));
+    }
     let size = state.client.tokenizer().vocab_size();
     if let Some(token) = tokens.iter().find(|token| **token as usize >= size) {
         let message = format!("tokens: token id {token} is not in the vocabulary (0 to {})", size - 1);
