@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -209,3 +211,35 @@ def test_outputs_and_metrics_have_the_fields_that_scripts_read(llm: LLM) -> None
     after = {metric.name: metric.value for metric in llm.get_metrics()}
     assert after["vllm:generation_tokens"] == before["vllm:generation_tokens"] + 5
     assert after["vllm:num_requests_running"] == 0
+
+
+def test_prompts_that_are_no_text_are_named(llm: LLM) -> None:
+    for prompt, message in (
+        ("x\ud800", "character 1 is half of a surrogate pair"),
+        ([2**40], "list of token ids"),
+        (b"x", "not bytes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            llm.generate(prompt, use_tqdm=False)  # type: ignore[arg-type]
+
+
+def test_a_forked_process_must_make_its_own_engine(llm: LLM) -> None:
+    def child(answer: Any) -> None:
+        try:
+            llm.generate("x", use_tqdm=False)
+        except EngineDeadError as error:
+            answer.send(str(error))
+
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(there,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # forking beside threads is what the test is about
+        process.start()
+    assert here.poll(60)
+    assert "belongs to process" in here.recv()
+    process.join()
+
+
+def test_a_tokenizer_of_another_model_is_refused(tiny_options: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="49152 tokens and the model 100"):
+        LLM(**tiny_options, hf_overrides={"vocab_size": 100})

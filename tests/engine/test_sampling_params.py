@@ -58,3 +58,10 @@ def test_a_clone_is_independent() -> None:
     copy = params.clone()
     copy.stop.append("b")
     assert params.stop == ["a"]
+
+
+def test_what_cannot_be_a_list_or_a_map_is_named() -> None:
+    with pytest.raises(ValueError, match="stop must be a list"):
+        SamplingParams(stop=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="logit_bias must map"):
+        SamplingParams(logit_bias={"x": 1})  # type: ignore[dict-item]

@@ -63,6 +63,7 @@ class Engine:
             raise TypeError(str(error)) from None
         if sys.stderr.isatty():
             sys.stderr.write(f"octavo: loading {self.config.model}\n")
+        self._process = os.getpid()
         self._closing = threading.Event()
         own_process = self.config.worker == "process"
         started = start_engine(self.config, _log.info, own_process=own_process, leave=self._closing.is_set)
@@ -232,6 +233,11 @@ class Engine:
         return sampling_options(params, seed=self._seeds.getrandbits(63), priority=priority, cache_salt=salt)
 
     def _check_open(self) -> None:
+        if os.getpid() != self._process:
+            raise EngineDeadError(
+                f"this engine belongs to process {self._process}; a forked process must make its own "
+                "(or start processes with the method spawn)"
+            )
         if not self._finalizer.alive:
             raise EngineDeadError("the engine is closed")
         failure = self._started.handle.failure()

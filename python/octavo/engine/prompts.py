@@ -33,11 +33,14 @@ Messages = Sequence[Mapping[str, Any]]
 """A conversation: mappings with `role` and `content`."""
 
 
+_MAX_IDS = 1 << 32
+
+
 def prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """One prompt or several, as a list."""
     if isinstance(prompts, (str, Mapping)) or _is_tokens(prompts):
         return [prompts]  # type: ignore[list-item]
-    if not isinstance(prompts, Sequence):
+    if isinstance(prompts, (bytes, bytearray)) or not isinstance(prompts, Sequence):
         raise ValueError(f"prompts must be text, token ids or mappings, not {type(prompts).__name__}")
     return list(prompts)  # type: ignore[arg-type]
 
@@ -45,7 +48,7 @@ def prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 def prompt_source(prompt: Prompt) -> tuple[PromptSource, str | None]:
     """What to submit for a prompt, and its cache salt. Raises ValueError that says what is wrong."""
     if isinstance(prompt, str):
-        return prompt, None
+        return _text(prompt), None
     if not isinstance(prompt, Mapping):
         return _tokens(prompt), None
     salt = prompt.get("cache_salt")
@@ -56,19 +59,29 @@ def prompt_source(prompt: Prompt) -> tuple[PromptSource, str | None]:
         return _tokens(prompt["prompt_token_ids"]), salt
     if not isinstance(prompt.get("prompt"), str):
         raise ValueError("prompt: a mapping needs prompt (text) or prompt_token_ids")
-    return str(prompt["prompt"]), salt
+    return _text(prompt["prompt"]), salt
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"prompt: character {error.start} is half of a surrogate pair, not text") from None
+    return value
 
 
 def _tokens(value: Any) -> list[int]:
     if not _is_tokens(value):
-        raise ValueError(f"prompt_token_ids must be a non-empty list of token ids, not {value!r:.60}")
+        raise ValueError(
+            f"prompt_token_ids must be a non-empty list of token ids (or text), not {value!r:.60}"
+        )
     return list(value)
 
 
 def _is_tokens(value: Any) -> bool:
     is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) > 0
     return is_list and all(
-        isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value
+        isinstance(item, int) and not isinstance(item, bool) and 0 <= item < _MAX_IDS for item in value
     )
 
 

@@ -101,8 +101,8 @@ class SamplingParams:
         return SamplingParams(**{item.name: _copied(getattr(self, item.name)) for item in fields(self)})
 
     def _normalise(self) -> None:
-        self.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
-        self.stop_token_ids = list(dict.fromkeys(self.stop_token_ids or []))
+        self.stop = [self.stop] if isinstance(self.stop, str) else _list("stop", self.stop)
+        self.stop_token_ids = list(dict.fromkeys(_list("stop_token_ids", self.stop_token_ids)))
         if self.seed == -1:
             self.seed = None
         if self.top_k == -1:
@@ -111,7 +111,14 @@ class SamplingParams:
             if isinstance(getattr(self, name), bool):
                 setattr(self, name, 1 if getattr(self, name) else None)
         if self.logit_bias:
-            self.logit_bias = {int(k): min(100.0, max(-100.0, float(v))) for k, v in self.logit_bias.items()}
+            try:
+                self.logit_bias = {
+                    int(k): min(100.0, max(-100.0, float(v))) for k, v in self.logit_bias.items()
+                }
+            except (AttributeError, TypeError, ValueError):
+                raise ValueError(
+                    f"logit_bias must map token ids to numbers, not {self.logit_bias!r:.60}"
+                ) from None
 
     def _check(self) -> None:
         _integer("n", self.n, 1, _MAX_N)
@@ -146,6 +153,13 @@ class SamplingParams:
 
 def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, (list, dict)) else value
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    try:
+        return list(value or [])
+    except TypeError:
+        raise ValueError(f"{name} must be a list, not {value!r:.60}") from None
 
 
 def _integer(name: str, value: Any, low: int, high: int) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("octavo")
 
+_ADDED_TOKENS = 1024
 _NO_LIMIT = 1 << 28
 _MAX_N = 16384
 _MAX_STOP_STRINGS = 64
@@ -79,6 +80,7 @@ def _assemble(config: EngineConfig, model: Path, tokenizer: Path | None, executo
     # A worker process loads the weights meanwhile.
     text = TextModel(model, tokenizer, config.chat_template, config.chat_template_content_format)
     facts = executor.load()
+    _check_vocabulary(text.vocab_size, facts["vocab_size"])
     limits = engine_limits(config, facts)
     handle = EngineHandle(limits, served_names(config)[0], config.max_num_queued_tokens)
     defaults = sampling_defaults(config, text)
@@ -87,6 +89,17 @@ def _assemble(config: EngineConfig, model: Path, tokenizer: Path | None, executo
     depth = config.pipeline_depth if isinstance(executor, ProcessExecutor) else 1
     executor.start(limits, frame_layout(limits), depth)
     return StartedEngine(config, model, text, executor, handle, client, facts, defaults)
+
+
+def _check_vocabulary(tokenizer: int, model: int) -> None:
+    """Some models have a few added tokens that the embeddings lack; a different tokenizer has many."""
+    if tokenizer > model + _ADDED_TOKENS:
+        raise ModelError(
+            f"the tokenizer has {tokenizer} tokens and the model {model}: they do not belong together; "
+            "give the model's own tokenizer"
+        )
+    if tokenizer > model:
+        _log.warning("the last %d tokens of the tokenizer are not in the model", tokenizer - model)
 
 
 def served_names(config: EngineConfig) -> list[str]:

@@ -137,7 +137,14 @@ def allocate(shape: KVShape, num_blocks: int, device: torch.device) -> list[Tens
     if device.type != "cpu":
         return [torch.zeros(dims, dtype=shape.dtype, device=device) for _ in range(shape.layers)]
     # Private: shared memory would count against the limits of /dev/shm, and never has huge pages by default.
-    memory = mmap.mmap(-1, num_blocks * shape.bytes_per_block, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    size = num_blocks * shape.bytes_per_block
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError):
+        raise ValueError(
+            f"{_size(size)} of KV memory cannot be had, {_size(available_memory_bytes())} is available; "
+            "lower kv_cache_memory_bytes or num_gpu_blocks_override"
+        ) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         # A kernel that is built without them refuses.
         with suppress(OSError):

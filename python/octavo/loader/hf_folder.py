@@ -42,6 +42,10 @@ class HFFolder:
     def read(self, name: str) -> Tensor:
         """One tensor."""
         tensor: Tensor = self._files[self._file_of[name]].get_tensor(name)
+        if not tensor.is_floating_point():
+            raise CheckpointError(
+                f"{self._file_of[name]}: tensor {name} holds {tensor.dtype}, expected floating point"
+            )
         return tensor
 
     def _weight_files(self) -> list[str]:

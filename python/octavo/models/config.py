@@ -124,13 +124,18 @@ def _number(config: Mapping[str, Any], name: str, default: float) -> float:
 
 def _rope(config: Mapping[str, Any], head_dim: int) -> RopeConfig:
     """Reads `rope_parameters` (newer) or `rope_theta` and `rope_scaling` (older)."""
-    parameters = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(parameters, dict):
+        raise UnsupportedModelError(f"config.json: rope parameters are {parameters!r}, expected an object")
+    parameters = dict(parameters)
     kind = parameters.pop("rope_type", None) or parameters.pop("type", None) or "default"
     if kind not in ROPE_KINDS:
         raise UnsupportedModelError(
             f"config.json: rope type {kind!r} is not supported; supported are {', '.join(ROPE_KINDS)}"
         )
     theta = parameters.pop("rope_theta", None) or config.get("rope_theta", 10000.0)
+    if not isinstance(theta, int | float) or not 0 < theta < math.inf:
+        raise UnsupportedModelError(f"config.json: rope_theta is {theta!r}, expected a number above 0")
     partial = parameters.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor", 1.0)
     original = config.get("original_max_position_embeddings")
     if original is not None:
