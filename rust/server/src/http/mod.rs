@@ -9,11 +9,14 @@
 //!   reader that keeps up, more for a slow one.
 //! - While the server drains, the socket stays open: `/health` and new
 //!   generation calls get 503, so that balancers see it leave.
+//! - Of request bodies over 64 KiB as much is held at once as eight of the longest
+//!   allowed take; others wait, and get 503 after two minutes.
 //! - `usage.prompt_tokens_details.cached_tokens` is an option.
 //! - Metrics carry the prefix `vllm:`, which dashboards already read.
 //! - With keys set, `/v1...` and `/reset_prefix_cache` ask for one; `/health`,
 //!   `/metrics`, `/tokenize` and the rest are open.
 
+mod bodies;
 pub mod config;
 mod error;
 mod listen;

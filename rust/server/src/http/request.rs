@@ -2,17 +2,24 @@
 
 use std::time::Duration;
 
-use axum::body::{Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
+use tokio::time::{Instant, timeout_at};
 
+use super::bodies::{Bodies, Room};
 use super::error::{ApiError, ApiResult};
 use super::state::AppState;
 
 /// Longest time that a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(120);
+/// A body up to this length is held without room for it, bytes: as many as there
+/// are connections fit in memory, and they never wait for long bodies.
+const SMALL_BODY: usize = 64 * 1024;
 /// A longer body is parsed with other requests moved off the thread, bytes.
 const LONG_BODY: usize = 256 * 1024;
 /// Longest quotation of a value in a message, bytes.
@@ -20,7 +27,11 @@ const MAX_QUOTE: usize = 200;
 
 /// A request body that says it is JSON, whole and within the size limit.
 #[derive(Debug)]
-pub struct JsonBody(Bytes);
+pub struct JsonBody {
+    bytes: Bytes,
+    /// Held as long as the bytes are.
+    _room: Option<Room>,
+}
 
 impl FromRequest<AppState> for JsonBody {
     type Rejection = ApiError;
@@ -30,30 +41,52 @@ impl FromRequest<AppState> for JsonBody {
             let message = "Only 'application/json' is accepted; set the Content-Type header to it";
             return Err(ApiError::malformed(None, message));
         }
-        let limit = state.config.max_body_bytes;
-        let too_large = || {
-            let message = format!("the request body is longer than {limit} bytes; shorten it");
-            ApiError::plain(StatusCode::PAYLOAD_TOO_LARGE, message)
-        };
-        if announced_length(request.headers()).is_some_and(|length| length > limit as u64) {
-            return Err(too_large());
-        }
-        let body = tokio::time::timeout(BODY_TIMEOUT, to_bytes(request.into_body(), limit)).await;
-        let late = || ApiError::plain(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time");
-        match body.map_err(|_elapsed| late())? {
-            Ok(bytes) => Ok(Self(bytes)),
-            Err(error) if is_length_limit(&error) => Err(too_large()),
-            Err(error) => {
-                Err(ApiError::malformed(None, format!("the request body could not be read: {error}")))
-            }
-        }
+        let announced = announced_length(request.headers());
+        Self::read(request.into_body(), announced, &state.bodies, Instant::now() + BODY_TIMEOUT).await
     }
 }
 
 impl JsonBody {
+    async fn read(
+        mut body: Body,
+        announced: Option<u64>,
+        bodies: &Bodies,
+        deadline: Instant,
+    ) -> ApiResult<Self> {
+        let limit = bodies.max_body_bytes();
+        let too_large = || {
+            let message = format!("the request body is longer than {limit} bytes; shorten it");
+            ApiError::plain(StatusCode::PAYLOAD_TOO_LARGE, message)
+        };
+        if announced.is_some_and(|length| length > limit as u64) {
+            return Err(too_large());
+        }
+        let late =
+            |_| ApiError::plain(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time");
+        let (mut bytes, mut room) = (BytesMut::new(), None);
+        while let Some(frame) = timeout_at(deadline, body.frame()).await.map_err(late)? {
+            let frame = frame.map_err(|error| {
+                ApiError::malformed(None, format!("the request body could not be read: {error}"))
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            let length = bytes.len() + data.len();
+            if length > limit {
+                return Err(too_large());
+            }
+            if room.is_none() && length > SMALL_BODY {
+                let most = announced.map_or(limit, |length| length as usize);
+                let full = |_| ApiError::unavailable("too many long request bodies at once; retry later");
+                room = timeout_at(deadline, bodies.room(most)).await.map_err(full)?;
+                bytes.reserve(most.saturating_sub(bytes.len()));
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(Self { bytes: bytes.freeze(), _room: room })
+    }
+
     /// Its length, bytes.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     /// The body as one of its views.
@@ -61,11 +94,11 @@ impl JsonBody {
     /// # Errors
     /// 400 with the dotted path of the field that does not fit.
     pub fn view<T: DeserializeOwned>(&self) -> ApiResult<T> {
-        if self.0.len() > LONG_BODY { tokio::task::block_in_place(|| self.parse()) } else { self.parse() }
+        if self.len() > LONG_BODY { tokio::task::block_in_place(|| self.parse()) } else { self.parse() }
     }
 
     fn parse<T: DeserializeOwned>(&self) -> ApiResult<T> {
-        let mut reader = serde_json::Deserializer::from_slice(&self.0);
+        let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
         let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().clone();
             misfit(&path, &error.into_inner())
@@ -106,11 +139,6 @@ fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn is_length_limit(error: &axum::Error) -> bool {
-    std::error::Error::source(error)
-        .is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>)
-}
-
 #[cfg(test)]
 mod tests {
     use axum::response::IntoResponse;
@@ -125,9 +153,42 @@ mod tests {
         "prompt": [[1, 2], [3]], "temperature": 0.5, "logit_bias": {"5": -1e2}, "stream_options": {"include_usage":
         true}, "chat_template_kwargs": {"x": [1, null]}, "max_tokens": 16, "seed": -1, "stream": false}"#;
 
+    fn whole(bytes: Vec<u8>) -> JsonBody {
+        JsonBody { bytes: bytes.into(), _room: None }
+    }
+
+    #[tokio::test]
+    async fn long_bodies_wait_for_room_and_small_ones_do_not() {
+        let bodies = Bodies::new(100 * 1024);
+        let long = || Body::from(vec![b' '; 88 * 1024]);
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let mut held = Vec::new();
+        // Not announced, so that each takes room for the longest.
+        for _ in 0..8 {
+            held.push(JsonBody::read(long(), None, &bodies, soon()).await.unwrap());
+        }
+        let refused = JsonBody::read(long(), None, &bodies, soon()).await.unwrap_err().into_response();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.headers().contains_key(header::RETRY_AFTER));
+        let small = Body::from(vec![b' '; SMALL_BODY]);
+        assert_eq!(JsonBody::read(small, None, &bodies, soon()).await.unwrap().len(), SMALL_BODY);
+        let patient = Instant::now() + Duration::from_secs(30);
+        let waiting = JsonBody::read(long(), None, &bodies, patient);
+        let (body, ()) = tokio::join!(waiting, async { drop(held.pop()) });
+        assert_eq!(body.unwrap().len(), 88 * 1024);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_arrive_is_408() {
+        let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+        let soon = Instant::now() + Duration::from_millis(20);
+        let error = JsonBody::read(body, None, &Bodies::new(1000), soon).await.unwrap_err();
+        assert_eq!(error.into_response().status(), StatusCode::REQUEST_TIMEOUT);
+    }
+
     /// Every view of the body is a value or a 400.
     fn read(bytes: Vec<u8>) {
-        let body = JsonBody(bytes.into());
+        let body = whole(bytes);
         let errors = [
             body.view::<SamplingFields>().err(),
             body.view::<ChatFields>().err(),
@@ -164,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_lone_surrogate_is_refused() {
-        let body = JsonBody(Bytes::from_static(br#"{"prompt": "x\ud800"}"#));
+        let body = whole(br#"{"prompt": "x\ud800"}"#.to_vec());
         assert_eq!(
             body.view::<CompletionFields>().unwrap_err().into_response().status(),
             StatusCode::BAD_REQUEST

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+use super::bodies::Bodies;
 use super::config::ServerConfig;
 use super::error::{ApiError, ApiResult};
 use crate::client::Client;
@@ -25,6 +26,8 @@ pub struct State {
     pub fingerprint: String,
     /// Unix time of the start, seconds.
     pub started: u64,
+    /// Room for long request bodies.
+    pub bodies: Bodies,
     /// Generation calls in flight.
     load: watch::Sender<usize>,
     draining: AtomicBool,
@@ -40,6 +43,7 @@ impl State {
             format!("octavo-{}-{:02x}{:02x}{:02x}{:02x}", config.version, hash[0], hash[1], hash[2], hash[3]);
         Self {
             client,
+            bodies: Bodies::new(config.max_body_bytes),
             config,
             fingerprint,
             started: unix_time(),

@@ -84,6 +84,17 @@ async fn only_json_of_a_bounded_size_is_read() {
 }
 
 #[tokio::test]
+async fn long_bodies_give_their_room_back() {
+    let mut setup = Setup::default();
+    setup.server.max_body_bytes = 100 * 1024;
+    let server = setup.start();
+    let body = json!({"prompt": "x".repeat(90 * 1024)});
+    for reply in futures_util::future::join_all((0..24).map(|_| server.post("/tokenize", &body))).await {
+        assert_eq!(reply.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn unknown_paths_and_methods_answer_with_the_error_object() {
     let server = Setup::default().start();
     let reply = server.get("/nothing").await;
