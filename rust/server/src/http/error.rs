@@ -8,6 +8,8 @@ use axum::response::{IntoResponse, Response};
 use octavo_core::{Error, Kind};
 use octavo_protocol::{ErrorBody, ErrorObject};
 
+use super::excerpt::excerpt;
+
 /// Seconds after which a refused client may try again, where nothing better is known.
 const RETRY_AFTER_S: u32 = 1;
 
@@ -47,7 +49,8 @@ impl ApiError {
 
     /// A name that nothing is served under.
     pub fn unknown_model(model: &str, served: &[String]) -> Self {
-        let message = format!("the model {model:?} does not exist; served here: {}", served.join(", "));
+        let (asked, served) = (excerpt(model), served.join(", "));
+        let message = format!("the model {asked:?} does not exist; served here: {served}");
         let error = Self::new(StatusCode::NOT_FOUND, "NotFoundError", message);
         Self { param: Some("model".into()), ..error }
     }

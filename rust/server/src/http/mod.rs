@@ -19,6 +19,7 @@
 mod bodies;
 pub mod config;
 mod error;
+mod excerpt;
 mod listen;
 mod middleware;
 mod request;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::bodies::{Bodies, Room};
 use super::error::{ApiError, ApiResult};
+use super::excerpt::excerpt;
 use super::state::AppState;
 
 /// Longest time that a body may take to arrive.
@@ -22,8 +23,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 const SMALL_BODY: usize = 64 * 1024;
 /// A longer body is parsed with other requests moved off the thread, bytes.
 const LONG_BODY: usize = 256 * 1024;
-/// Longest quotation of a value in a message, bytes.
-const MAX_QUOTE: usize = 200;
 
 /// A request body that says it is JSON, whole and within the size limit.
 #[derive(Debug)]
@@ -98,6 +97,9 @@ impl JsonBody {
     }
 
     fn parse<T: DeserializeOwned>(&self) -> ApiResult<T> {
+        if self.bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(ApiError::malformed(Some("body".to_owned()), "body: must be a JSON object"));
+        }
         let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
         let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().clone();
@@ -113,7 +115,7 @@ fn misfit(path: &Path, error: &serde_json::Error) -> ApiError {
     for segment in path {
         match segment {
             Segment::Seq { index } => dotted.push(index.to_string()),
-            Segment::Map { key } | Segment::Enum { variant: key } => dotted.push(key.clone()),
+            Segment::Map { key } | Segment::Enum { variant: key } => dotted.push(excerpt(key).into_owned()),
             Segment::Unknown => {}
         }
     }
@@ -121,12 +123,33 @@ fn misfit(path: &Path, error: &serde_json::Error) -> ApiError {
 }
 
 fn misfit_at(path: String, error: &serde_json::Error) -> ApiError {
-    let mut message = error.to_string();
-    if message.len() > 2 * MAX_QUOTE {
-        message = message.chars().take(MAX_QUOTE).chain("...".chars()).collect();
-    }
     let path = if error.is_data() { path } else { "body".to_owned() };
-    ApiError::malformed(Some(path.clone()), format!("{path}: {message}"))
+    let message = format!("{path}: {}", plain_words(&error.to_string()));
+    ApiError::malformed(Some(path), message)
+}
+
+/// A message of the JSON reader, in the terms of JSON rather than of Rust's types.
+fn plain_words(message: &str) -> String {
+    let Some((found, rest)) = message.rsplit_once(", expected ") else {
+        return excerpt(message).into_owned();
+    };
+    let (expected, place) = rest.rfind(" at line ").map_or((rest, ""), |at| rest.split_at(at));
+    let expected = match expected {
+        "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        structure if structure.starts_with("struct ") => "an object",
+        other => other,
+    };
+    let found = match found {
+        "invalid type: sequence" => "invalid type: list",
+        // A list in place of a struct is read until its length does not fit.
+        length if length.starts_with("invalid length") && expected == "an object" => "invalid type: list",
+        "invalid type: map" => "invalid type: object",
+        other => other,
+    };
+    format!("{}, expected {expected}{place}", excerpt(found))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

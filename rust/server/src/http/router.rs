@@ -7,6 +7,7 @@ use axum::routing::{get, post};
 use octavo_core::Result;
 
 use super::error::ApiError;
+use super::excerpt::excerpt;
 use super::middleware::{access_log, auth, cors, panic, request_id};
 use super::routes::{
     chat, completions, health, load, metrics, models, reset_prefix_cache, tokenize, version,
@@ -50,9 +51,10 @@ pub fn router(state: &AppState) -> Result<Router> {
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {
-    ApiError::plain(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
+    ApiError::plain(StatusCode::NOT_FOUND, format!("there is nothing at {}", excerpt(uri.path())))
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::plain(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}", uri.path()))
+    let message = format!("{} does not take {}", excerpt(uri.path()), excerpt(method.as_str()));
+    ApiError::plain(StatusCode::METHOD_NOT_ALLOWED, message)
 }

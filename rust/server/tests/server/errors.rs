@@ -70,6 +70,63 @@ async fn a_body_that_does_not_fit_is_400_with_the_dotted_path() {
 }
 
 #[tokio::test]
+async fn a_misfit_is_told_in_the_words_of_json() {
+    let server = Setup::default().start();
+    let bodies = [
+        ("[]", "body: must be a JSON object"),
+        ("\"x\"", "body: must be a JSON object"),
+        (" 3", "body: must be a JSON object"),
+        (
+            r#"{"max_tokens": "many"}"#,
+            "body.max_tokens: invalid type: string \"many\", expected a whole number at",
+        ),
+        (
+            r#"{"max_tokens": 1.5}"#,
+            "body.max_tokens: invalid type: floating point `1.5`, expected a whole number at",
+        ),
+        (r#"{"temperature": [1]}"#, "body.temperature: invalid type: list, expected a number at"),
+        (r#"{"top_p": {}}"#, "body.top_p: invalid type: object, expected a number at"),
+        (r#"{"stop_token_ids": 5}"#, "body.stop_token_ids: invalid type: integer `5`, expected a list at"),
+        (r#"{"logit_bias": []}"#, "body.logit_bias: invalid type: list, expected an object at"),
+        (r#"{"stream_options": 1}"#, "body.stream_options: invalid type: integer `1`, expected an object at"),
+        (r#"{"stream_options": [true]}"#, "body.stream_options: invalid type: list, expected an object at"),
+        (
+            r#"{"stream_options": [true, false]}"#,
+            "body.stream_options: invalid type: list, expected an object at",
+        ),
+    ];
+    for (body, expected) in bodies {
+        let reply = raw(&server, "application/json", body).await;
+        assert_eq!(reply.status, 400, "{body}");
+        let message = reply.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with(expected), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn messages_quote_no_more_than_the_start_of_a_long_value() {
+    let server = Setup::default().start();
+    let long = "x".repeat(20_000);
+    let (path, expected) = (format!("/{long}"), "x".repeat(199));
+    for reply in [server.get(&path).await, server.post(&path, &json!({})).await] {
+        assert_eq!(reply.error()["message"], format!("there is nothing at /{expected}..."));
+    }
+    for (field, value, status) in [
+        ("model", json!(long), 404),
+        ("max_tokens", json!(long), 400),
+        ("truncation_side", json!(long), 400),
+        ("logit_bias", json!({ &long: 1 }), 400),
+        ("logit_bias", json!({ &long: "a" }), 400),
+    ] {
+        let mut body = json!({"prompt": "x"});
+        body[field] = value;
+        let (_, param, message) = refused(&server, "/v1/completions", &body, status).await;
+        assert!(param.as_str().unwrap().contains(field) && param.as_str().unwrap().len() < 300, "{param}");
+        assert!(message.contains("xxx...") && message.len() < 600, "{message}");
+    }
+}
+
+#[tokio::test]
 async fn only_json_of_a_bounded_size_is_read() {
     let mut setup = Setup::default();
     setup.server.max_body_bytes = 1000;

@@ -1,11 +1,34 @@
 //! Request fields that chat and completions share, to the client's options.
 
 use octavo_protocol::{RefusedFields, SamplingFields};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::client::{SamplingOptions, Side};
 use crate::http::error::{ApiError, ApiResult};
+use crate::http::excerpt::excerpt;
 use crate::http::middleware::auth::Tenant;
+use crate::http::request::JsonBody;
+
+/// A request's sampling fields.
+///
+/// # Errors
+/// 400, naming the field.
+pub fn sampling(body: &JsonBody) -> ApiResult<SamplingFields> {
+    let fields: SamplingFields = body.view()?;
+    if fields.stream_options.is_some() {
+        // The reader takes a list for a struct, too.
+        body.view::<Objects>()?;
+    }
+    Ok(fields)
+}
+
+/// Fields that must be objects.
+#[derive(Deserialize)]
+struct Objects {
+    #[serde(rename = "stream_options")]
+    _stream_options: Option<Map<String, Value>>,
+}
 
 /// The client's options, but for what each route names in its own way:
 /// `max_tokens` and `logprobs`. `key` is the tenant by API key, if keys tell
@@ -45,6 +68,7 @@ pub fn options(fields: &SamplingFields, key: Option<Tenant>) -> ApiResult<Sampli
             None | Some("left") => Side::Left,
             Some("right") => Side::Right,
             Some(side) => {
+                let side = excerpt(side);
                 let message = format!("truncation_side is {side:?}; it must be left or right");
                 return Err(ApiError::invalid("truncation_side", message));
             }
@@ -55,7 +79,9 @@ pub fn options(fields: &SamplingFields, key: Option<Tenant>) -> ApiResult<Sampli
 fn logit_bias(fields: &SamplingFields) -> ApiResult<Vec<(i64, f32)>> {
     let parse = |(id, bias): (&String, &f32)| match id.parse() {
         Ok(id) => Ok((id, *bias)),
-        Err(_) => Err(ApiError::invalid("logit_bias", format!("logit_bias: {id:?} is not a token id"))),
+        Err(_) => {
+            Err(ApiError::invalid("logit_bias", format!("logit_bias: {:?} is not a token id", excerpt(id))))
+        }
     };
     fields.logit_bias.iter().flatten().map(parse).collect()
 }

@@ -6,7 +6,7 @@ mod stream;
 
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use octavo_protocol::{ChatFields, RefusedFields, SamplingFields};
+use octavo_protocol::{ChatFields, RefusedFields};
 
 use super::usage::UsagePlan;
 use crate::client::{GenerateRequest, Prompt};
@@ -24,7 +24,7 @@ pub async fn create(
     tenant: Option<Extension<Tenant>>,
     body: JsonBody,
 ) -> ApiResult<Response> {
-    let sampling: SamplingFields = body.view()?;
+    let sampling = super::convert::sampling(&body)?;
     let fields: ChatFields = body.view()?;
     super::convert::refuse(&body.view::<RefusedFields>()?)?;
     let model = state.model(sampling.model.as_deref())?.to_owned();

@@ -6,7 +6,7 @@ mod stream;
 
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use octavo_protocol::{CompletionFields, RefusedFields, SamplingFields};
+use octavo_protocol::{CompletionFields, RefusedFields};
 
 use super::usage::UsagePlan;
 use crate::http::error::ApiResult;
@@ -23,7 +23,7 @@ pub async fn create(
     tenant: Option<Extension<Tenant>>,
     body: JsonBody,
 ) -> ApiResult<Response> {
-    let sampling: SamplingFields = body.view()?;
+    let sampling = super::convert::sampling(&body)?;
     let fields: CompletionFields = body.view()?;
     super::convert::refuse(&body.view::<RefusedFields>()?)?;
     drop(body);
