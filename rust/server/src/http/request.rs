@@ -36,6 +36,13 @@ impl FromRequest<AppState> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> ApiResult<Self> {
+        if let Some(encoding) = foreign_encoding(request.headers()) {
+            let encoding = excerpt(&encoding).into_owned();
+            let message = format!(
+                "a body with Content-Encoding {encoding} is not read; send it as it is, without that header"
+            );
+            return Err(ApiError::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
         if !is_json(request.headers()) {
             let message = "Only 'application/json' is accepted; set the Content-Type header to it";
             return Err(ApiError::malformed(None, message));
@@ -156,6 +163,13 @@ fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json")
+}
+
+/// The body's encoding, if it is another than identity.
+fn foreign_encoding(headers: &HeaderMap) -> Option<String> {
+    let mut values = headers.get_all(header::CONTENT_ENCODING).iter();
+    let foreign = values.find(|value| !value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"))?;
+    Some(String::from_utf8_lossy(foreign.as_bytes()).into_owned())
 }
 
 fn announced_length(headers: &HeaderMap) -> Option<u64> {

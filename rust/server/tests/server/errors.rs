@@ -5,7 +5,7 @@ use hyper::Request;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, Setup, send};
+use crate::harness::{Server, Setup, request, send};
 
 async fn raw(server: &Server, content_type: &str, body: &str) -> crate::harness::Reply {
     let request =
@@ -57,16 +57,26 @@ async fn a_body_that_does_not_fit_is_400_with_the_dotted_path() {
     }
     let deep = format!("{{\"prompt\": {}", "[".repeat(100_000));
     assert_eq!(raw(&server, "application/json", &deep).await.status, 400);
+    let user = json!({"role": "user", "content": "hi"});
     let chat = [
         (json!({}), "body.messages"),
         (json!({"messages": "hi"}), "body.messages"),
         (json!({"messages": [{"content": "hi"}]}), "body.messages.0.role"),
         (json!({"messages": [{"role": "user", "content": 5}]}), "body.messages.0.content"),
+        (json!({"messages": [{"role": "user", "content": null}]}), "body.messages.0.content"),
+        (json!({"messages": [{"role": "system"}]}), "body.messages.0.content"),
+        (json!({"messages": [user, {"role": "assistant"}]}), "body.messages.1.content"),
+        (json!({"messages": [user, {"role": "assistant", "content": null}]}), "body.messages.1.content"),
+        (json!({"messages": [user, {"role": "assistant", "tool_calls": []}]}), "body.messages.1.content"),
     ];
     for (body, path) in chat {
         let (kind, param, _) = refused(&server, "/v1/chat/completions", &body, 400).await;
         assert_eq!((kind.as_str(), &param), ("Bad Request", &json!(path)), "{body}");
     }
+    let call = json!({"type": "function", "id": "1", "function": {"name": "f", "arguments": "{}"}});
+    let assistant = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+    let body = json!({"messages": [user, assistant, {"role": "tool", "content": "4"}], "max_tokens": 1});
+    assert_eq!(server.post("/v1/chat/completions", &body).await.status, 200);
 }
 
 #[tokio::test]
@@ -141,6 +151,23 @@ async fn only_json_of_a_bounded_size_is_read() {
 }
 
 #[tokio::test]
+async fn compressed_bodies_are_415() {
+    let server = Setup::default().start();
+    let call = |encoding: &str| {
+        let mut request = request("POST", "/v1/completions", &json!({"prompt": "x", "logit_bias": {"0": 1}}));
+        request.headers_mut().insert("content-encoding", encoding.parse().unwrap());
+        send(server.port, request)
+    };
+    for encoding in ["gzip", "br", "identity, gzip"] {
+        let reply = call(encoding).await;
+        assert_eq!((reply.status, reply.error()["type"].as_str()), (415, Some("Unsupported Media Type")));
+        let message = reply.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(encoding) && message.contains("Content-Encoding"), "{message}");
+    }
+    assert_eq!(call("Identity").await.status, 200);
+}
+
+#[tokio::test]
 async fn long_bodies_give_their_room_back() {
     let mut setup = Setup::default();
     setup.server.max_body_bytes = 100 * 1024;
@@ -187,6 +214,11 @@ async fn values_out_of_range_name_their_field() {
         ("stop_token_ids", json!([-1])),
         ("logit_bias", json!({"98": 1.0})),
         ("logit_bias", json!({"x": 1.0})),
+        ("logit_bias", json!({"+1": 1.0})),
+        ("logit_bias", json!({"01": 1.0})),
+        ("logit_bias", json!({" 1": 1.0})),
+        ("logit_bias", json!({"": 1.0})),
+        ("logit_bias", json!({"99999999999999999999": 1.0})),
         ("priority", json!(1)),
         ("cache_salt", json!("")),
         ("cache_salt", json!("a/b")),

@@ -24,6 +24,8 @@ pub(super) struct Accepts {
 }
 
 const PROBE: &str = "octavo probe";
+/// Longest quotation of a part's type in a message, characters.
+const MAX_QUOTE: usize = 100;
 
 /// Renders a message in both forms and looks for its text.
 pub(super) fn probe(render: impl Fn(&[Value]) -> Result<String>) -> Accepts {
@@ -98,6 +100,7 @@ fn text_of<'a>(part: &'a Value, at: &str) -> Result<&'a str> {
         "refusal" => "refusal",
         "thinking" => "thinking",
         _ => {
+            let kind: String = kind.chars().take(MAX_QUOTE).collect();
             let message = format!("{at} has the type {kind:?}; this model takes parts of type \"text\"");
             return Err(Error::invalid("messages", message));
         }

@@ -97,13 +97,24 @@ fn check_messages(messages: &[Message]) -> ApiResult<()> {
             let message = format!("{path}: {what}");
             Err(ApiError::malformed(Some(path), message))
         };
-        match message.get("role") {
+        let role = match message.get("role") {
             None => return misfit("role", "the field is required"),
-            Some(Value::String(role)) if !role.is_empty() => {}
+            Some(Value::String(role)) if !role.is_empty() => role.as_str(),
             Some(_) => return misfit("role", "it must be a string such as user, assistant or system"),
-        }
+        };
+        let calls_tools =
+            message.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
         match message.get("content") {
-            None | Some(Value::Null | Value::String(_) | Value::Array(_)) => {}
+            Some(Value::String(_) | Value::Array(_)) => {}
+            None | Some(Value::Null) => match role {
+                "assistant" if !calls_tools => {
+                    return misfit("content", "an assistant message needs content or tool_calls");
+                }
+                "user" | "system" | "developer" => {
+                    return misfit("content", "the field is required in a message of this role");
+                }
+                _ => {}
+            },
             Some(_) => return misfit("content", "it must be a string or a list of content parts"),
         }
     }

@@ -77,10 +77,13 @@ pub fn options(fields: &SamplingFields, key: Option<Tenant>) -> ApiResult<Sampli
 }
 
 fn logit_bias(fields: &SamplingFields) -> ApiResult<Vec<(i64, f32)>> {
-    let parse = |(id, bias): (&String, &f32)| match id.parse() {
-        Ok(id) => Ok((id, *bias)),
-        Err(_) => {
-            Err(ApiError::invalid("logit_bias", format!("logit_bias: {:?} is not a token id", excerpt(id))))
+    let parse = |(id, bias): (&String, &f32)| match id.parse::<i64>() {
+        // Without sign and leading zeros, so that a token has one spelling.
+        Ok(number) if number >= 0 && number.to_string() == *id => Ok((number, *bias)),
+        _ => {
+            let id = excerpt(id);
+            let message = format!("logit_bias: {id:?} is not a token id in plain decimal digits");
+            Err(ApiError::invalid("logit_bias", message))
         }
     };
     fields.logit_bias.iter().flatten().map(parse).collect()
