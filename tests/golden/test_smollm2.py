@@ -144,19 +144,29 @@ def test_every_step_given_the_tokens_before_it(llm: LLM, records: list[Record]) 
                 assert entry.rank == 1, (record["id"], position)
 
 
+def check_same(record: Record, output: RequestOutput, expected: RequestOutput) -> None:
+    """Not close: equal."""
+    assert output.outputs[0].token_ids == expected.outputs[0].token_ids, record["id"]
+    assert output.outputs[0].text == expected.outputs[0].text
+    assert output.outputs[0].logprobs == expected.outputs[0].logprobs
+    check_text_and_logprobs(record, output)
+
+
+@pytest.mark.parametrize("source", ["gguf", "hf_folder"])
 @pytest.mark.parametrize("pressure", PRESSURE)
 def test_same_tokens_under_pressure(
-    gguf: Path, records: list[Record], alone: list[RequestOutput], pressure: str
+    request: pytest.FixtureRequest,
+    records: list[Record],
+    alone: list[RequestOutput],
+    pressure: str,
+    source: str,
 ) -> None:
-    with LLM(str(gguf), **(KV | PRESSURE[pressure])) as llm:
+    with LLM(str(request.getfixturevalue(source)), **(KV | PRESSURE[pressure])) as llm:
         # Twice: the second round finds the first one's prefixes.
         for _ in range(2):
             outputs = run(llm, records, logprobs=5)
             for record, expected, output in zip(records, alone, outputs, strict=True):
-                assert output.outputs[0].token_ids == expected.outputs[0].token_ids, record["id"]
-                assert output.outputs[0].text == expected.outputs[0].text
-                assert output.outputs[0].logprobs == expected.outputs[0].logprobs
-                check_text_and_logprobs(record, output)
+                check_same(record, output, expected)
         stats = llm.stats()
         assert stats["blocks_used"] == 0
         if pressure == "few blocks":
@@ -184,11 +194,9 @@ def test_seeded_sampling_does_not_depend_on_the_batch(llm: LLM, records: list[Re
         assert single.outputs[0].token_ids == expected.outputs[0].token_ids, record["id"]
 
 
-def test_hugging_face_folder(hf_folder: Path, records: list[Record], alone: list[RequestOutput]) -> None:
+def test_each_prompt_alone_from_a_hugging_face_folder(
+    hf_folder: Path, records: list[Record], alone: list[RequestOutput]
+) -> None:
     with LLM(str(hf_folder), **KV) as llm:
-        for record, expected, output in zip(records, alone, run(llm, records, logprobs=5), strict=True):
-            check_text_and_logprobs(record, output)
-            n = certain(record)
-            assert list(output.outputs[0].token_ids)[:n] == list(expected.outputs[0].token_ids)[:n]
-        for record in records[:8]:
-            check_text_and_logprobs(record, run(llm, [record], logprobs=5)[0])
+        for record, expected in zip(records, alone, strict=True):
+            check_same(record, run(llm, [record], logprobs=5)[0], expected)
