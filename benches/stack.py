@@ -5,8 +5,9 @@
 
 Prints one table; every figure is a median with its range. The loaded server runs a tiny random model (two
 layers, hidden size 64, SmolLM2's vocabulary) with 256 streams at once, driven by `octavo-bench load` on the
-same machine. Its forward alone is measured in a process of its own at the same batch and context, on the same
-kernels. Server, client and worker share the machine, so the share is that of a whole system under load.
+same machine. Its forward alone, logits included, is measured in a process of its own with as many rows as the
+server's steps had on average, on the same kernels. Server, client and worker share the machine, so the share
+is that of a whole system under load; prompts, which take a part of the steps too, count as not forward.
 """
 
 from __future__ import annotations
@@ -68,14 +69,16 @@ def measure(folder: str, runs: int, streams: int) -> None:
     report("import octavo, s", repeat(5, lambda: seconds([sys.executable, "-c", "import octavo"])))
     report("octavo --help, s", repeat(5, lambda: seconds([*octavo, "--help"])))
     report("octavo serve demo: ready after, s", repeat(runs, lambda: ready_after(["demo"])))
-    forwards, steps, rates = [], [], []
+    forwards, steps, rates, rows = [], [], [], []
     for _ in range(runs):
-        command = [sys.executable, __file__, "--forward", folder, "--streams", str(streams)]
-        forwards.append(json.loads(subprocess.check_output(command)))
         step, rate = loaded(folder, streams)
+        rows.append(round(rate * step / 1000))
         steps.append(step)
         rates.append(rate)
+        command = [sys.executable, __file__, "--forward", folder, "--streams", str(rows[-1])]
+        forwards.append(json.loads(subprocess.check_output(command)))
     report(f"tiny model, {streams} streams: output tokens/s", rates)
+    report("  rows of a step, mean", [float(count) for count in rows])
     report("  one step of the whole stack, ms", steps)
     report("  the model's forward alone, ms", forwards)
     report(
@@ -116,7 +119,15 @@ def loaded(folder: str, streams: int) -> tuple[float, float]:
         before = step_count(port)
         command = ["cargo", "run", "--quiet", "--release", "-p", "octavo-bench", "--", "load"]
         command += ["--port", str(port), "--num-prompts", str(2 * streams), "--concurrency", str(streams)]
-        command += ["--input-len", str(INPUT_LEN), "--output-len", str(OUTPUT_LEN), "--json"]
+        command += [
+            "--input-len",
+            str(INPUT_LEN),
+            "--output-len",
+            str(OUTPUT_LEN),
+            "--num-warmups",
+            "0",
+            "--json",
+        ]
         found = json.loads(subprocess.check_output(command, cwd=ROOT, stderr=subprocess.DEVNULL))
         count = step_count(port) - before
     return 1000 * found["duration"] / count, found["output_throughput"]
