@@ -50,6 +50,7 @@ $(VENV)/.installed: constraints.txt pyproject.toml | $(BIN)/python
 		grep -vE '^(torch|triton|cuda|nvidia)' constraints.txt > $(VENV)/constraints.txt; \
 		echo "torch==$$have" >> $(VENV)/constraints.txt; \
 	fi; \
+	: "pip where packages of the Python beneath count: uv does not see those"; \
 	if grep -q 'include-system-site-packages = true' $(VENV)/pyvenv.cfg; then \
 		deps=$$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *p["optional-dependencies"]["dev"], sep="\n")'); \
 		$(BIN)/python -m pip install --disable-pip-version-check --constraint $(VENV)/constraints.txt --requirement <(echo "$$deps"); \
@@ -60,8 +61,8 @@ $(VENV)/.installed: constraints.txt pyproject.toml | $(BIN)/python
 
 $(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
 	@echo "octavo: building the extension (some minutes the first time)"
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt PATH="$(CURDIR)/$(BIN):$$PATH" \
-		$(BIN)/maturin develop --locked --release --uv
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 \
+		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin develop --locked --release
 	@touch $@
 
 test-models: $(VENV)/.installed ## Fetch the models that the tests use
