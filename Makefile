@@ -54,6 +54,9 @@ $(VENV)/.installed: constraints.txt pyproject.toml | $(BIN)/python
 	if grep -q 'include-system-site-packages = true' $(VENV)/pyvenv.cfg; then \
 		deps=$$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *p["optional-dependencies"]["dev"], sep="\n")'); \
 		$(BIN)/python -m pip install --disable-pip-version-check --constraint $(VENV)/constraints.txt --requirement <(echo "$$deps"); \
+		: "commands of these must be in $(VENV) even where the packages are beneath"; \
+		$(BIN)/python -m pip install --disable-pip-version-check --constraint $(VENV)/constraints.txt --ignore-installed --no-deps \
+			import-linter maturin mypy pytest ruff; \
 	else \
 		$(BIN)/uv pip install --python $(BIN)/python --constraint $(VENV)/constraints.txt --requirement pyproject.toml --extra dev; \
 	fi
