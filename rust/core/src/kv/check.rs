@@ -40,6 +40,9 @@ pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) ->
     }
     law(pool.free().len() + kv.cached() + kv.leased() == kv.total(), "blocks are conserved", 0)?;
     for block in tree.members() {
+        if let Some(identity) = tree.identity(block) {
+            law(identity == tree.identity_of(block), "an identity follows from its parent's", block)?;
+        }
         law(tree.finds_itself(block), "the tree finds its members", block)?;
         if let Some(parent) = tree.parent(block) {
             law(tree.contains(parent), "a parent is in the tree", block)?;

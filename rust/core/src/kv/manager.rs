@@ -73,6 +73,7 @@ pub struct PrefixMatch {
 pub struct KvManager {
     block_size: usize,
     caching: bool,
+    identities: bool,
     pool: BlockPool,
     tree: RadixTree,
     lru: LruList,
@@ -83,13 +84,15 @@ pub struct KvManager {
 }
 
 impl KvManager {
-    /// A manager of `blocks` free blocks of `block_size` tokens.
-    pub fn new(blocks: u32, block_size: u32, caching: bool) -> Self {
+    /// A manager of `blocks` free blocks of `block_size` tokens. With
+    /// `identities` the blocks of the prefix cache have theirs.
+    pub fn new(blocks: u32, block_size: u32, caching: bool, identities: bool) -> Self {
         Self {
             block_size: block_size as usize,
             caching,
+            identities,
             pool: BlockPool::new(blocks),
-            tree: RadixTree::new(blocks as usize, block_size as usize),
+            tree: RadixTree::new(blocks as usize, block_size as usize, identities),
             lru: LruList::new(blocks as usize),
             matched: Vec::new(),
             settling: Vec::new(),
@@ -246,7 +249,7 @@ impl KvManager {
     /// Takes everything back to the start. Leases that are out are void and must
     /// be dropped, not released.
     pub fn reset(&mut self) {
-        *self = Self::new(self.total() as u32, self.block_size as u32, self.caching);
+        *self = Self::new(self.total() as u32, self.block_size as u32, self.caching, self.identities);
     }
 
     fn release_block(&mut self, block: u32) {

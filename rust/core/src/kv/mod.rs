@@ -8,6 +8,7 @@
 pub mod check;
 mod evict;
 mod hash;
+mod identity;
 mod index;
 pub mod manager;
 #[cfg(test)]
@@ -15,4 +16,5 @@ mod oracle;
 mod pool;
 mod radix;
 
+pub use identity::BlockHash;
 pub use manager::{KvManager, Lease};

@@ -295,7 +295,7 @@ proptest! {
         ops in prop::collection::vec(op(), 1..160),
     ) {
         let mut pair = Pair {
-            kv: KvManager::new(total as u32, block_size as u32, true),
+            kv: KvManager::new(total as u32, block_size as u32, true, true),
             leases: BTreeMap::new(),
             oracle: Oracle {
                 block_size,

@@ -7,6 +7,7 @@
 //! map per node.
 
 use super::hash;
+use super::identity::BlockHash;
 use super::index::{Index, NONE};
 use crate::ids::Token;
 
@@ -42,17 +43,26 @@ pub struct RadixTree {
     /// `[blocks, block_size]` content of each member.
     tokens: Vec<Token>,
     index: Index,
+    /// By block, of members; empty unless they were asked for.
+    identities: Vec<BlockHash>,
 }
 
 impl RadixTree {
-    /// An empty tree over `blocks` blocks of `block_size` tokens.
-    pub fn new(blocks: usize, block_size: usize) -> Self {
+    /// An empty tree over `blocks` blocks of `block_size` tokens. It knows the
+    /// identities of its members only if they are asked for.
+    pub fn new(blocks: usize, block_size: usize, identities: bool) -> Self {
         Self {
             block_size,
             nodes: vec![VACANT; blocks],
             tokens: vec![0; blocks * block_size],
             index: Index::new(blocks),
+            identities: vec![BlockHash([0; 32]); if identities { blocks } else { 0 }],
         }
+    }
+
+    /// The identity of a member, if identities were asked for.
+    pub fn identity(&self, block: u32) -> Option<BlockHash> {
+        self.identities.get(block as usize).copied().filter(|_| self.contains(block))
     }
 
     /// True if the block is in the tree.
@@ -111,6 +121,9 @@ impl RadixTree {
         self.tokens[start..start + self.block_size].copy_from_slice(content);
         self.nodes[block as usize] = Node { key, salt, step, parent, member: true, ..VACANT };
         self.index.insert(key, block);
+        if !self.identities.is_empty() {
+            self.identities[block as usize] = self.identity_of(block);
+        }
         if parent != NONE {
             let sibling = std::mem::replace(&mut self.nodes[parent as usize].first_child, block);
             self.nodes[block as usize].next_sibling = sibling;
@@ -163,19 +176,29 @@ impl RadixTree {
     fn find(&self, key: u64, parent: u32, salt: u64, content: &[Token]) -> Option<u32> {
         self.index.find(key, |block| {
             let node = &self.nodes[block as usize];
-            let start = block as usize * self.block_size;
-            node.key == key
-                && node.parent == parent
-                && node.salt == salt
-                && self.tokens[start..start + self.block_size] == *content
+            node.key == key && node.parent == parent && node.salt == salt && self.content(block) == content
         })
+    }
+
+    /// A member's identity, computed from its parent's.
+    pub fn identity_of(&self, block: u32) -> BlockHash {
+        let node = &self.nodes[block as usize];
+        let parent = match node.parent {
+            NONE => BlockHash::root(node.salt),
+            parent => self.identities[parent as usize],
+        };
+        parent.child(self.content(block))
+    }
+
+    /// The tokens of a member.
+    pub fn content(&self, block: u32) -> &[Token] {
+        let start = block as usize * self.block_size;
+        &self.tokens[start..start + self.block_size]
     }
 
     /// True if a search for the member's own content finds the member.
     pub fn finds_itself(&self, block: u32) -> bool {
         let node = &self.nodes[block as usize];
-        let start = block as usize * self.block_size;
-        let content = &self.tokens[start..start + self.block_size];
-        self.find(node.key, node.parent, node.salt, content) == Some(block)
+        self.find(node.key, node.parent, node.salt, self.content(block)) == Some(block)
     }
 }

@@ -66,7 +66,7 @@ impl Scheduler {
             clock: Clock::default(),
             waiting: queue(limits.policy),
             running: Running::with_capacity(dims.slots),
-            kv: KvManager::new(limits.num_blocks, limits.block_size, limits.enable_prefix_caching),
+            kv: KvManager::new(limits.num_blocks, limits.block_size, limits.enable_prefix_caching, false),
             free_slots: slots(limits.max_num_seqs),
             freed: Vec::with_capacity(2 * dims.slots),
             chunked: Vec::with_capacity(dims.slots),
