@@ -19,6 +19,7 @@ class Limits(TypedDict):
     vocab_size: int
     watermark: float
     enable_prefix_caching: bool
+    max_pinned_share: float
     policy: str
     pipeline_depth: int
 

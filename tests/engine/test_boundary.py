@@ -31,6 +31,7 @@ LIMITS = {
     "vocab_size": 1000,
     "watermark": 0.0,
     "enable_prefix_caching": True,
+    "max_pinned_share": 0.5,
     "policy": "fcfs",
     "pipeline_depth": 2,
 }

@@ -237,6 +237,7 @@ def limits_of(config: RunnerConfig, facts: Any) -> Any:
         "vocab_size": facts.vocab_size,
         "watermark": 0.0,
         "enable_prefix_caching": False,
+        "max_pinned_share": 0.5,
         "policy": "fcfs",
         "pipeline_depth": 1,
     }

@@ -204,6 +204,7 @@ def test_a_frame_of_another_version_is_refused() -> None:
         "vocab_size": 96,
         "watermark": 0.0,
         "enable_prefix_caching": False,
+        "max_pinned_share": 0.5,
         "policy": "fcfs",
         "pipeline_depth": 1,
     }

@@ -115,6 +115,14 @@ class EngineConfig:
         None, INTEGER, MEMORY, "Exact number of KV blocks, for tests.", minimum=1
     )
     enable_prefix_caching: bool = option(True, BOOLEAN, MEMORY, "Reuse the KV of shared prompt prefixes.")
+    max_pinned_share: float = option(
+        0.5,
+        NUMBER,
+        MEMORY,
+        "Most of KV memory that requests may keep cached for a time (cache_control, cache_ttl_s).",
+        minimum=0,
+        maximum=1,
+    )
     watermark: float = option(
         0.0,
         NUMBER,

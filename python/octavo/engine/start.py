@@ -145,6 +145,7 @@ def engine_limits(config: EngineConfig, facts: dict[str, Any]) -> Limits:
         "vocab_size": facts["vocab_size"],
         "watermark": config.watermark,
         "enable_prefix_caching": config.enable_prefix_caching,
+        "max_pinned_share": config.max_pinned_share,
         "policy": config.scheduling_policy,
         "pipeline_depth": config.pipeline_depth,
     }

@@ -466,6 +466,7 @@ mod tests {
             vocab_size: 1000,
             watermark: 0.0,
             enable_prefix_caching: true,
+            max_pinned_share: 0.5,
             policy: Policy::Fcfs,
             pipeline_depth: 1,
         }

@@ -23,5 +23,5 @@ pub use event::{Event, EventKind, FinishReason, TokenLogprobs};
 pub use ids::{BlockId, RequestId, Slot, Token};
 pub use kv::BlockHash;
 pub use limits::{EngineLimits, Policy};
-pub use request::{Deadlines, EngineRequest, SamplingParams, StopRules};
+pub use request::{Deadlines, EngineRequest, Retain, SamplingParams, StopRules};
 pub use stats::Stats;

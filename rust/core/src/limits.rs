@@ -45,6 +45,8 @@ pub struct EngineLimits {
     pub watermark: f32,
     /// Reuse the KV of shared prefixes.
     pub enable_prefix_caching: bool,
+    /// Most of all blocks that requests may pin, 0 to 1.
+    pub max_pinned_share: f32,
     /// Order of the waiting queue.
     pub policy: Policy,
     /// Most steps planned but not yet committed: 1 or 2.
@@ -89,6 +91,13 @@ impl EngineLimits {
             return Err(Error::invalid(
                 "watermark",
                 format!("watermark is {value}; it must be at least 0 and below 1"),
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.max_pinned_share) {
+            let value = self.max_pinned_share;
+            return Err(Error::invalid(
+                "max_pinned_share",
+                format!("max_pinned_share is {value}; it must be from 0 to 1"),
             ));
         }
         if !(1..=2).contains(&self.pipeline_depth) {

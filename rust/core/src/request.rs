@@ -24,6 +24,20 @@ pub struct EngineRequest {
     /// Mixed into the prefix cache's keys; requests share cached blocks only
     /// under the same salt.
     pub cache_salt: u64,
+    /// Keep a prefix of the prompt in the prefix cache.
+    pub retain: Option<Retain>,
+}
+
+/// A prefix that is to be kept: it is evicted after all that is not. No more
+/// than a share of memory is kept so
+/// ([`EngineLimits::max_pinned_share`](crate::EngineLimits::max_pinned_share)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retain {
+    /// Leading tokens of the prompt; whole blocks of them are kept.
+    pub tokens: u32,
+    /// For so long after the last use, that is, after this request or a later one
+    /// that asks for it, on the clock of [`Engine::expire`](crate::Engine::expire).
+    pub ttl_ns: u64,
 }
 
 /// Times on the clock of whoever drives the engine, nanoseconds; see

@@ -1,4 +1,4 @@
-//! Counters for metrics. Those named "tokens", "preemptions", "finished" and
+//! Counters for metrics. Those named "tokens", "pins", "preemptions", "finished" and
 //! "steps" only grow; the rest are levels.
 
 use crate::event::FinishReason;
@@ -16,12 +16,16 @@ pub struct Stats {
     pub blocks_used: usize,
     /// Blocks that only the prefix cache holds.
     pub blocks_cached: usize,
+    /// Blocks of prefixes that requests asked to keep.
+    pub blocks_pinned: usize,
     /// `blocks_used / blocks_total`, 0 to 1.
     pub kv_usage: f64,
     /// Tokens looked up in the prefix cache.
     pub prefix_query_tokens: u64,
     /// Those of them that were found.
     pub prefix_hit_tokens: u64,
+    /// Prefixes that were not kept because too much is kept already.
+    pub pins_refused: u64,
     /// Running requests put back to be computed again.
     pub preemptions: u64,
     /// Prompt tokens computed, those of a recomputation included.

@@ -6,7 +6,8 @@ mod drive;
 
 use drive::{Driver, Received, limits, sampling};
 use octavo_core::{
-    Deadlines, EngineLimits, EngineRequest, FinishReason, Policy, RequestId, SamplingParams, StopRules, Token,
+    Deadlines, EngineLimits, EngineRequest, FinishReason, Policy, RequestId, Retain, SamplingParams,
+    StopRules, Token,
 };
 use proptest::prelude::*;
 
@@ -36,6 +37,7 @@ struct Arrival {
     prompt_logprobs: bool,
     priority: i32,
     salt: u64,
+    retain: Option<Retain>,
     /// From now on.
     deadlines: Deadlines,
 }
@@ -67,6 +69,7 @@ impl Arrival {
             tenant: u64::from(self.family),
             deadlines: self.deadlines,
             cache_salt: self.salt,
+            retain: self.retain,
         }
     }
 }
@@ -76,8 +79,9 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     let kind = (any::<bool>(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.15));
     let rare = |times| prop::option::weighted(0.1, times);
     let times = (rare(0..40u64), rare(0..60u64));
-    (shape, kind, -2..3i32, prop::bool::weighted(0.1), times).prop_map(
-        |(shape, kind, priority, salt, times)| Arrival {
+    let retain = prop::option::weighted(0.3, (0..40u32, 0..50u64));
+    (shape, kind, -2..3i32, prop::bool::weighted(0.1), times, retain).prop_map(
+        |(shape, kind, priority, salt, times, retain)| Arrival {
             family: shape.0,
             shared: shape.1,
             own: shape.2,
@@ -89,6 +93,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
             prompt_logprobs: kind.3,
             priority,
             salt: u64::from(salt),
+            retain: retain.map(|(tokens, ttl_ns)| Retain { tokens, ttl_ns }),
             deadlines: Deadlines { start_ns: times.0, end_ns: times.1 },
         },
     )
@@ -116,7 +121,8 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 fn engine_limits() -> impl Strategy<Value = EngineLimits> {
-    let memory = (1..6u32, 12..40u32, any::<bool>(), prop_oneof![Just(0.0f32), Just(0.1)]);
+    let pinned = prop_oneof![Just(0.0f32), Just(0.3), Just(1.0)];
+    let memory = (1..6u32, 12..40u32, any::<bool>(), prop_oneof![Just(0.0f32), Just(0.1)], pinned);
     let step = (1..9u32, 1..40u32, prop_oneof![Just(0u32), 1..8u32]);
     (memory, step, policy(), prop_oneof![Just(7u32), Just(40)]).prop_map(
         |(memory, step, policy, vocab_size)| EngineLimits {
@@ -124,6 +130,7 @@ fn engine_limits() -> impl Strategy<Value = EngineLimits> {
             num_blocks: memory.1.max(40 / memory.0),
             enable_prefix_caching: memory.2,
             watermark: memory.3,
+            max_pinned_share: memory.4,
             max_num_seqs: step.0,
             max_num_batched_tokens: step.1,
             long_prefill_token_threshold: step.2,

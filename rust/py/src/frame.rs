@@ -23,6 +23,7 @@ pub struct Limits {
     vocab_size: u32,
     watermark: f32,
     enable_prefix_caching: bool,
+    max_pinned_share: f32,
     policy: String,
     pipeline_depth: u32,
 }
@@ -49,6 +50,7 @@ impl Limits {
             vocab_size: self.vocab_size,
             watermark: self.watermark,
             enable_prefix_caching: self.enable_prefix_caching,
+            max_pinned_share: self.max_pinned_share,
             policy,
             pipeline_depth: self.pipeline_depth,
         };

@@ -121,6 +121,7 @@ impl EngineArgs {
             vocab_size: super::request::VOCAB_SIZE,
             watermark: self.watermark,
             enable_prefix_caching: self.enable_prefix_caching,
+            max_pinned_share: 0.0,
             policy: match self.scheduling_policy {
                 PolicyName::Fcfs => Policy::Fcfs,
                 PolicyName::Priority => Policy::Priority,

@@ -104,6 +104,7 @@ pub fn limits(running: u32, length: u32) -> EngineLimits {
         vocab_size: VOCAB_SIZE,
         watermark: 0.0,
         enable_prefix_caching: true,
+        max_pinned_share: 0.5,
         policy: Policy::Fcfs,
         pipeline_depth: 1,
     }

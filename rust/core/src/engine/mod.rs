@@ -85,10 +85,11 @@ impl Engine {
         }
     }
 
-    /// Ends requests whose deadlines are at or before `now_ns` with
-    /// [`FinishReason::Timeout`]. Call it before [`Self::plan`] if requests have
-    /// deadlines.
+    /// Tells the time, which never goes back: ends requests whose deadlines are at
+    /// or before `now_ns` with [`FinishReason::Timeout`], and pins of prefixes that
+    /// are over. Call it before [`Self::plan`] if requests have either.
     pub fn expire(&mut self, now_ns: u64, events: &mut Vec<Event>) {
+        self.scheduler.set_time(now_ns);
         while let Some(index) = self.scheduler.expired(now_ns) {
             self.end(index, FinishReason::Timeout, events);
         }

@@ -1,16 +1,17 @@
 //! The laws of KV memory, for property tests, simulations and debug builds.
 
-use super::manager::{KvManager, Lease};
+use super::manager::{KvManager, Lease, Parts};
 use crate::error::{Error, Result};
 
 /// Checks `kv` against all leases that are out: free + cached + leased = total,
 /// no block in two states, counts equal leases, the tree is closed under
-/// prefixes, and what is evicted first is a leaf.
+/// prefixes, what is evicted first is a leaf,
+/// and pins are nested and bounded.
 ///
 /// # Errors
 /// Internal, naming the law and the block. Costs O(blocks).
 pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) -> Result<()> {
-    let (pool, tree, lru, settling) = kv.parts();
+    let Parts { pool, tree, lru, pins, settling } = kv.parts();
     let mut leased = vec![0u32; pool.len()];
     let mut last_holder = vec![usize::MAX; pool.len()];
     for (holder, lease) in leases.into_iter().enumerate() {
@@ -28,8 +29,9 @@ pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) ->
         states[block as usize] += 1;
         law(!tree.contains(block), "a free block is not in the tree", block)?;
     }
-    for block in lru.iter() {
+    for (block, pinned) in lru.iter() {
         states[block as usize] += 1;
+        law(pinned == pins.contains(block), "pinned blocks have an order of their own", block)?;
         law(tree.contains(block), "a cached block is in the tree", block)?;
     }
     for block in 0..pool.len() as u32 {
@@ -49,8 +51,11 @@ pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) ->
             law(pool.refs(parent) >= pool.refs(block).min(1), "who holds a block holds its parent", block)?;
         }
     }
+    if let Some((name, block)) = pins.broken_law(tree) {
+        law(false, name, block)?;
+    }
     let mut evicted = vec![false; pool.len()];
-    for block in lru.iter() {
+    for (block, _) in lru.iter() {
         evicted[block as usize] = true;
         if let Some(parent) = tree.parent(block) {
             law(!evicted[parent as usize], "leaves are evicted before their parents", block)?;

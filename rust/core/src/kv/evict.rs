@@ -1,6 +1,9 @@
 //! The order in which cached blocks are given up: least recently used first,
 //! an intrusive list over block numbers with O(1) operations.
 //!
+//! Pinned blocks stand in an order of their own, which is used when the other is
+//! empty.
+//!
 //! Blocks enter when their last lease ends. A sequence holds its blocks from
 //! the root of the tree on and gives them back last block first, so a block
 //! always stands before its parent: the front is a leaf of the tree.
@@ -13,9 +16,53 @@ struct Links {
     next: u32,
 }
 
-/// Cached blocks, least recently used first.
+/// Cached blocks in the order in which they are evicted.
 #[derive(Debug)]
-pub struct LruList {
+pub struct EvictionOrder {
+    plain: LruList,
+    pinned: LruList,
+}
+
+impl EvictionOrder {
+    /// An empty order over `blocks` block numbers.
+    pub fn new(blocks: usize) -> Self {
+        Self { plain: LruList::new(blocks), pinned: LruList::new(blocks) }
+    }
+
+    /// Blocks in the order.
+    pub fn len(&self) -> usize {
+        self.plain.len + self.pinned.len
+    }
+
+    /// Adds a block that is not in the order as the most recently used.
+    pub fn push_back(&mut self, block: u32, pinned: bool) {
+        self.list(pinned).push_back(block);
+    }
+
+    /// Removes a block that is in the order; `pinned` as it was added.
+    pub fn remove(&mut self, block: u32, pinned: bool) {
+        self.list(pinned).remove(block);
+    }
+
+    /// The block to evict first.
+    pub fn front(&self) -> Option<u32> {
+        self.plain.front().or_else(|| self.pinned.front())
+    }
+
+    /// The blocks that are not pinned and those that are, each least recently
+    /// used first.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, bool)> + '_ {
+        self.plain.iter().map(|block| (block, false)).chain(self.pinned.iter().map(|block| (block, true)))
+    }
+
+    fn list(&mut self, pinned: bool) -> &mut LruList {
+        if pinned { &mut self.pinned } else { &mut self.plain }
+    }
+}
+
+/// Blocks, least recently used first.
+#[derive(Debug)]
+struct LruList {
     links: Vec<Links>,
     front: u32,
     back: u32,
@@ -24,17 +71,12 @@ pub struct LruList {
 
 impl LruList {
     /// An empty list over `blocks` block numbers.
-    pub fn new(blocks: usize) -> Self {
+    fn new(blocks: usize) -> Self {
         Self { links: vec![Links { prev: NONE, next: NONE }; blocks], front: NONE, back: NONE, len: 0 }
     }
 
-    /// Blocks in the list.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// Adds a block that is not in the list as the most recently used.
-    pub fn push_back(&mut self, block: u32) {
+    fn push_back(&mut self, block: u32) {
         self.links[block as usize] = Links { prev: self.back, next: NONE };
         match self.back {
             NONE => self.front = block,
@@ -45,7 +87,7 @@ impl LruList {
     }
 
     /// Removes a block that is in the list.
-    pub fn remove(&mut self, block: u32) {
+    fn remove(&mut self, block: u32) {
         let Links { prev, next } = self.links[block as usize];
         match prev {
             NONE => self.front = next,
@@ -58,16 +100,14 @@ impl LruList {
         self.len -= 1;
     }
 
-    /// Removes and returns the least recently used block.
-    pub fn pop_front(&mut self) -> Option<u32> {
-        let front = (self.front != NONE).then_some(self.front)?;
-        self.remove(front);
-        Some(front)
+    /// The least recently used block.
+    fn front(&self) -> Option<u32> {
+        (self.front != NONE).then_some(self.front)
     }
 
     /// The blocks, least recently used first.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        std::iter::successors((self.front != NONE).then_some(self.front), |&block| {
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(self.front(), |&block| {
             let next = self.links[block as usize].next;
             (next != NONE).then_some(next)
         })

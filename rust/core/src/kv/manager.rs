@@ -5,7 +5,8 @@
 //! recurrent state) differ in which of these blocks a lease keeps and are to
 //! be further leases of the same sequence over pools of their own.
 
-use super::evict::LruList;
+use super::evict::EvictionOrder;
+use super::pins::Pins;
 use super::pool::BlockPool;
 use super::radix::RadixTree;
 use crate::ids::{BlockId, Token};
@@ -30,6 +31,11 @@ impl Lease {
     /// The same sequence with no block, for after [`KvManager::reset`].
     pub fn voided(&self) -> Self {
         Self::new(self.salt)
+    }
+
+    /// Leading blocks that were put into the tree or came from it.
+    pub fn cached(&self) -> usize {
+        self.cached
     }
 
     /// Blocks held.
@@ -57,6 +63,15 @@ impl Lease {
     }
 }
 
+/// What the laws are about; see [`super::check`].
+pub(super) struct Parts<'a> {
+    pub pool: &'a BlockPool,
+    pub tree: &'a RadixTree,
+    pub lru: &'a EvictionOrder,
+    pub pins: &'a Pins,
+    pub settling: &'a [u32],
+}
+
 /// What the prefix cache can give a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixMatch {
@@ -68,15 +83,31 @@ pub struct PrefixMatch {
     pub continues: bool,
 }
 
+/// What a manager is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct KvConfig {
+    /// Blocks on the device.
+    pub blocks: u32,
+    /// Tokens in a block.
+    pub block_size: u32,
+    /// Keep prefixes.
+    pub caching: bool,
+    /// Most blocks that can be pinned.
+    pub max_pinned: usize,
+    /// The blocks of the prefix cache have identities.
+    pub identities: bool,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct KvManager {
+    config: KvConfig,
     block_size: usize,
     caching: bool,
-    identities: bool,
     pool: BlockPool,
     tree: RadixTree,
-    lru: LruList,
+    lru: EvictionOrder,
+    pins: Pins,
     /// The last match, for `lease_match`.
     matched: Vec<u32>,
     /// Leases that end when the step is settled: this step still writes there.
@@ -84,16 +115,17 @@ pub struct KvManager {
 }
 
 impl KvManager {
-    /// A manager of `blocks` free blocks of `block_size` tokens. With
-    /// `identities` the blocks of the prefix cache have theirs.
-    pub fn new(blocks: u32, block_size: u32, caching: bool, identities: bool) -> Self {
+    /// A manager of free blocks.
+    pub fn new(config: KvConfig) -> Self {
+        let (blocks, block_size) = (config.blocks as usize, config.block_size as usize);
         Self {
-            block_size: block_size as usize,
-            caching,
-            identities,
-            pool: BlockPool::new(blocks),
-            tree: RadixTree::new(blocks as usize, block_size as usize, identities),
-            lru: LruList::new(blocks as usize),
+            config,
+            block_size,
+            caching: config.caching,
+            pool: BlockPool::new(config.blocks),
+            tree: RadixTree::new(blocks, block_size, config.identities),
+            lru: EvictionOrder::new(blocks),
+            pins: Pins::new(blocks, config.max_pinned),
             matched: Vec::new(),
             settling: Vec::new(),
         }
@@ -107,6 +139,11 @@ impl KvManager {
     /// Blocks that nobody holds but the cache.
     pub fn cached(&self) -> usize {
         self.lru.len()
+    }
+
+    /// Blocks that are pinned, those that sequences hold included.
+    pub fn pinned(&self) -> usize {
+        self.pins.len()
     }
 
     /// Blocks that sequences hold.
@@ -147,7 +184,7 @@ impl KvManager {
         debug_assert!(lease.is_empty());
         for &block in &self.matched {
             if self.pool.retain(block) {
-                self.lru.remove(block);
+                self.lru.remove(block, self.pins.contains(block));
             }
         }
         lease.blocks.append(&mut self.matched);
@@ -165,9 +202,8 @@ impl KvManager {
         }
         for _ in 0..missing {
             let block = self.pool.take().or_else(|| {
-                let oldest = self.lru.pop_front()?;
-                self.tree.remove_leaf(oldest);
-                self.pool.give_back(oldest);
+                let oldest = self.lru.front()?;
+                self.forget_leaf(oldest);
                 self.pool.take()
             });
             lease.blocks.extend(block);
@@ -198,7 +234,7 @@ impl KvManager {
             let content = &tokens[at * self.block_size..(at + 1) * self.block_size];
             if let Some(twin) = self.tree.insert(lease.salt, parent, content, own, step) {
                 if self.pool.retain(twin) {
-                    self.lru.remove(twin);
+                    self.lru.remove(twin, self.pins.contains(twin));
                 }
                 lease.blocks[at] = twin;
                 self.settling.push(own);
@@ -207,6 +243,27 @@ impl KvManager {
             lease.cached += 1;
         }
         exchanged
+    }
+
+    /// Pins the first `blocks` blocks of `lease` until `until_ns` at least: while
+    /// nobody holds them they are evicted after all others. False if too many
+    /// blocks would be pinned. Nothing is pinned that is not in the tree.
+    #[must_use]
+    pub fn pin(&mut self, lease: &Lease, blocks: usize, until_ns: u64) -> bool {
+        match blocks.checked_sub(1).map(|last| lease.blocks[last]) {
+            Some(tip) if self.tree.contains(tip) => self.pins.pin(&self.tree, tip, until_ns.max(1)),
+            _ => true,
+        }
+    }
+
+    /// Ends the pins whose time is at or before `now_ns`.
+    pub fn expire(&mut self, now_ns: u64) {
+        while let Some(block) = self.pins.expire(&self.tree, now_ns) {
+            if self.pool.refs(block) == 0 {
+                self.lru.remove(block, true);
+                self.lru.push_back(block, false);
+            }
+        }
     }
 
     /// Ends the leases that waited for the step to be planned.
@@ -237,25 +294,25 @@ impl KvManager {
 
     /// Takes all blocks out of the tree. True if nobody held one of them.
     pub fn forget_all(&mut self) -> bool {
-        while let Some(block) = self.lru.pop_front() {
-            self.tree.remove_leaf(block);
-            self.pool.give_back(block);
+        while let Some(block) = self.lru.front() {
+            self.forget_leaf(block);
         }
         let unused = self.tree.members().next().is_none();
         self.tree.clear();
+        self.pins.clear();
         unused
     }
 
     /// Takes everything back to the start. Leases that are out are void and must
     /// be dropped, not released.
     pub fn reset(&mut self) {
-        *self = Self::new(self.total() as u32, self.block_size as u32, self.caching, self.identities);
+        *self = Self::new(self.config);
     }
 
     fn release_block(&mut self, block: u32) {
         if self.pool.release(block) {
             if self.tree.contains(block) {
-                self.lru.push_back(block);
+                self.lru.push_back(block, self.pins.contains(block));
             } else {
                 self.pool.give_back(block);
             }
@@ -263,14 +320,16 @@ impl KvManager {
     }
 
     fn forget_leaf(&mut self, block: u32) {
-        self.tree.remove_leaf(block);
         if self.pool.refs(block) == 0 {
-            self.lru.remove(block);
+            self.lru.remove(block, self.pins.contains(block));
             self.pool.give_back(block);
         }
+        self.pins.unpin(&self.tree, block);
+        self.tree.remove_leaf(block);
     }
 
-    pub(super) fn parts(&self) -> (&BlockPool, &RadixTree, &LruList, &[u32]) {
-        (&self.pool, &self.tree, &self.lru, &self.settling)
+    pub(super) fn parts(&self) -> Parts<'_> {
+        let Self { pool, tree, lru, pins, settling, .. } = self;
+        Parts { pool, tree, lru, pins, settling }
     }
 }

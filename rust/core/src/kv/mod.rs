@@ -13,8 +13,9 @@ mod index;
 pub mod manager;
 #[cfg(test)]
 mod oracle;
+mod pins;
 mod pool;
 mod radix;
 
 pub use identity::BlockHash;
-pub use manager::{KvManager, Lease};
+pub use manager::{KvConfig, KvManager, Lease};

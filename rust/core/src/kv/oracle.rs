@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use proptest::prelude::*;
 
 use super::check::check;
-use super::manager::{KvManager, Lease};
+use super::manager::{KvConfig, KvManager, Lease};
 use crate::ids::{BlockId, Token};
 
 /// Salt and tokens from the start of the sequence to the end of the block.
@@ -17,6 +17,8 @@ struct Entry {
     block: u64,
     step: u64,
     released: u64,
+    /// 0 is not pinned.
+    pinned_until: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,7 @@ struct Holder {
 struct Oracle {
     block_size: usize,
     total: usize,
+    max_pinned: usize,
     tree: BTreeMap<Path, Entry>,
     holders: BTreeMap<usize, Holder>,
     settling: Vec<u64>,
@@ -76,14 +79,12 @@ impl Oracle {
     fn take(&mut self) -> u64 {
         if self.held().len() + self.cached() == self.total {
             let held = self.held();
-            let is_leaf = |path: &Path| {
-                !self.tree.keys().any(|other| {
-                    other.0 == path.0 && other.1.len() > path.1.len() && other.1.starts_with(&path.1)
-                })
-            };
+            let is_leaf = |path: &Path| !self.tree.keys().any(|other| is_below(other, path));
             let evictable =
                 self.tree.iter().filter(|(path, entry)| !held.contains(&entry.block) && is_leaf(path));
-            let oldest = evictable.min_by_key(|(_, entry)| entry.released).map(|(path, _)| path.clone());
+            let oldest = evictable
+                .min_by_key(|(_, entry)| (entry.pinned_until > 0, entry.released))
+                .map(|(path, _)| path.clone());
             self.tree.remove(&oldest.unwrap());
         }
         self.names += 1;
@@ -114,7 +115,7 @@ impl Oracle {
             if let Some(twin) = in_tree(at + 1).map(|entry| entry.block) {
                 self.settling.push(std::mem::replace(&mut holder.blocks[at], twin));
             } else {
-                let entry = Entry { block: holder.blocks[at], step, released: 0 };
+                let entry = Entry { block: holder.blocks[at], step, released: 0, pinned_until: 0 };
                 self.tree.insert(self.path(&holder, at + 1), entry);
             }
             holder.cached += 1;
@@ -134,6 +135,49 @@ impl Oracle {
         }
     }
 
+    fn pin(&mut self, id: usize, blocks: usize, until: u64) -> bool {
+        let holder = self.holders[&id].clone();
+        let path = |blocks| self.path(&holder, blocks);
+        let is_own = |entry: &Entry| entry.block == holder.blocks[blocks - 1];
+        if blocks == 0 || !self.tree.get(&path(blocks)).is_some_and(is_own) {
+            return true;
+        }
+        let paths: Vec<Path> = (1..=blocks).map(path).collect();
+        let more = paths.iter().filter(|path| self.tree[*path].pinned_until == 0).count();
+        if self.pinned() + more > self.max_pinned {
+            return false;
+        }
+        for path in paths {
+            let entry = self.tree.get_mut(&path).unwrap();
+            entry.pinned_until = entry.pinned_until.max(until);
+        }
+        true
+    }
+
+    fn pinned(&self) -> usize {
+        self.tree.values().filter(|entry| entry.pinned_until > 0).count()
+    }
+
+    /// Children before parents, then who is over first, then by block number.
+    fn expire(&mut self, now: u64, real: &HashMap<u64, BlockId>) {
+        loop {
+            let has_pinned_below = |path: &Path| {
+                self.tree.iter().any(|(other, entry)| entry.pinned_until > 0 && is_below(other, path))
+            };
+            let over = self
+                .tree
+                .iter()
+                .filter(|(path, entry)| (1..=now).contains(&entry.pinned_until) && !has_pinned_below(path));
+            let first = over.min_by_key(|(_, entry)| (entry.pinned_until, real[&entry.block].0));
+            let Some(path) = first.map(|(path, _)| path.clone()) else { break };
+            self.clock += 1;
+            let clock = self.clock;
+            let entry = self.tree.get_mut(&path).unwrap();
+            entry.pinned_until = 0;
+            entry.released = clock;
+        }
+    }
+
     fn forget(&mut self, id: usize) {
         for block in &self.holders[&id].blocks {
             let path =
@@ -145,11 +189,17 @@ impl Oracle {
     }
 }
 
+fn is_below(other: &Path, path: &Path) -> bool {
+    other.0 == path.0 && other.1.len() > path.1.len() && other.1.starts_with(&path.1)
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Start { salt: u64, tokens: Vec<Token> },
     Extend { which: usize, tokens: Vec<Token> },
     Cache { which: usize, share: f64 },
+    Pin { which: usize, share: f64, until: u64 },
+    Expire { after: u64 },
     Release { which: usize },
     Forget { which: usize },
     ForgetAll,
@@ -163,6 +213,9 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (0..2u64, tokens(16)).prop_map(|(salt, tokens)| Op::Start { salt, tokens }),
         4 => (which.clone(), tokens(6)).prop_map(|(which, tokens)| Op::Extend { which, tokens }),
         8 => (which.clone(), 0.0..1.0f64).prop_map(|(which, share)| Op::Cache { which, share: share * 1.5 }),
+        5 => (which.clone(), 0.0..1.0f64, 1..40u64)
+            .prop_map(|(which, share, until)| Op::Pin { which, share, until }),
+        2 => (0..12u64).prop_map(|after| Op::Expire { after }),
         5 => which.clone().prop_map(|which| Op::Release { which }),
         1 => which.prop_map(|which| Op::Forget { which }),
         1 => Just(Op::ForgetAll),
@@ -177,6 +230,7 @@ struct Pair {
     oracle: Oracle,
     real: HashMap<u64, BlockId>,
     step: u64,
+    now: u64,
     started: usize,
 }
 
@@ -246,6 +300,19 @@ impl Pair {
                     self.oracle.cache_full(id, computed, self.step);
                 }
             }
+            Op::Pin { which, share, until } => {
+                if let Some(id) = self.pick(*which) {
+                    let lease = &self.leases[&id];
+                    let blocks = (lease.cached() as f64 * share).round() as usize;
+                    let pinned = self.kv.pin(lease, blocks, self.now + until);
+                    assert_eq!(pinned, self.oracle.pin(id, blocks, self.now + until));
+                }
+            }
+            Op::Expire { after } => {
+                self.now += after;
+                self.kv.expire(self.now);
+                self.oracle.expire(self.now, &self.real);
+            }
             Op::Release { which } => {
                 if let Some(id) = self.pick(*which) {
                     self.release(id);
@@ -274,6 +341,7 @@ impl Pair {
         check(&self.kv, self.leases.values()).unwrap();
         assert_eq!(self.kv.cached(), self.oracle.cached());
         assert_eq!(self.kv.available(), self.oracle.available());
+        assert_eq!(self.kv.pinned(), self.oracle.pinned());
         assert_eq!(self.kv.leased(), self.oracle.held().len());
         for (id, lease) in &self.leases {
             let names = &self.oracle.holders[id].blocks;
@@ -292,14 +360,24 @@ proptest! {
     fn the_manager_does_what_the_oracle_does(
         block_size in 1..4usize,
         total in 1..24usize,
+        share_pinned in 0.0..1.0f64,
         ops in prop::collection::vec(op(), 1..160),
     ) {
+        let max_pinned = (total as f64 * share_pinned) as usize;
+        let config = KvConfig {
+            blocks: total as u32,
+            block_size: block_size as u32,
+            caching: true,
+            max_pinned,
+            identities: true,
+        };
         let mut pair = Pair {
-            kv: KvManager::new(total as u32, block_size as u32, true, true),
+            kv: KvManager::new(config),
             leases: BTreeMap::new(),
             oracle: Oracle {
                 block_size,
                 total,
+                max_pinned,
                 tree: BTreeMap::new(),
                 holders: BTreeMap::new(),
                 settling: Vec::new(),
@@ -308,6 +386,7 @@ proptest! {
             },
             real: HashMap::new(),
             step: 1,
+            now: 0,
             started: 0,
         };
         for op in &ops {

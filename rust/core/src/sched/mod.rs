@@ -16,6 +16,7 @@ mod plan;
 mod preempt;
 mod queue;
 mod ranked;
+mod retain;
 mod running;
 mod scheduler;
 mod sequence;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::event::FinishReason;
 use crate::frame::Dims;
 use crate::ids::{RequestId, Slot};
-use crate::kv::{KvManager, Lease};
+use crate::kv::{KvConfig, KvManager, Lease};
 use crate::limits::EngineLimits;
 use crate::request::EngineRequest;
 use crate::stats::Stats;
@@ -46,6 +46,8 @@ pub struct Scheduler {
     /// Number of the last step planned.
     pub(super) step: u64,
     arrivals: u64,
+    /// The time, as far as it is known.
+    pub(super) now_ns: u64,
     pub(super) tickets: u64,
     /// Counters; the levels in it are filled in by `stats`.
     pub(crate) counters: Stats,
@@ -66,7 +68,13 @@ impl Scheduler {
             clock: Clock::default(),
             waiting: queue(limits.policy),
             running: Running::with_capacity(dims.slots),
-            kv: KvManager::new(limits.num_blocks, limits.block_size, limits.enable_prefix_caching, false),
+            kv: KvManager::new(KvConfig {
+                blocks: limits.num_blocks,
+                block_size: limits.block_size,
+                caching: limits.enable_prefix_caching,
+                max_pinned: (f64::from(limits.max_pinned_share) * f64::from(limits.num_blocks)) as usize,
+                identities: false,
+            }),
             free_slots: slots(limits.max_num_seqs),
             freed: Vec::with_capacity(2 * dims.slots),
             chunked: Vec::with_capacity(dims.slots),
@@ -74,6 +82,7 @@ impl Scheduler {
             wide: Vec::with_capacity(dims.slots),
             step: 0,
             arrivals: 0,
+            now_ns: 0,
             tickets: 0,
             counters: Stats::default(),
         }
@@ -112,6 +121,8 @@ impl Scheduler {
             started: false,
             cached_tokens: 0,
             prompt_reported: 1,
+            retain: request.retain,
+            retained: false,
             deadlines: request.deadlines,
             sampling: request.sampling,
             stop: request.stop,
@@ -155,6 +166,7 @@ impl Scheduler {
     /// Ends a sequence. Steps in flight may still compute it; their rows are
     /// void, and whoever gets its slot and blocks comes after them on the device.
     pub fn finish(&mut self, index: usize, reason: FinishReason) {
+        self.retain_again(index);
         let sequence = &self.sequences[index];
         if sequence.slot.is_some() {
             let uncharged = sequence.scheduled.saturating_sub(sequence.charged);
@@ -244,6 +256,7 @@ impl Scheduler {
         if let Some(at) = self.kv.cache_full(&mut sequence.lease, &sequence.tokens, known, step.number) {
             sequence.synced = sequence.synced.min(at);
         }
+        self.retain(index);
     }
 
     /// True while a request has not ended.
@@ -259,6 +272,7 @@ impl Scheduler {
             blocks_total: self.kv.total(),
             blocks_used: self.kv.leased(),
             blocks_cached: self.kv.cached(),
+            blocks_pinned: self.kv.pinned(),
             kv_usage: self.kv.leased() as f64 / self.kv.total() as f64,
             ..self.counters
         }

@@ -3,7 +3,7 @@
 use super::queue::Candidate;
 use crate::ids::{RequestId, Slot, Token};
 use crate::kv::Lease;
-use crate::request::{Deadlines, SamplingParams, StopRules};
+use crate::request::{Deadlines, Retain, SamplingParams, StopRules};
 
 /// One sequence, waiting or running.
 #[derive(Debug)]
@@ -36,6 +36,10 @@ pub struct Sequence {
     pub cached_tokens: usize,
     /// Prompt tokens whose log-probabilities were reported, the first included.
     pub prompt_reported: usize,
+    /// What of its prompt is kept.
+    pub retain: Option<Retain>,
+    /// That is pinned, in this stay.
+    pub retained: bool,
     /// When it is given up.
     pub deadlines: Deadlines,
     /// How tokens are drawn.
@@ -92,5 +96,6 @@ impl Sequence {
         self.synced = 0;
         self.slot = None;
         self.ticket = 0;
+        self.retained = false;
     }
 }

@@ -26,6 +26,7 @@ pub fn limits() -> EngineLimits {
         vocab_size: 50,
         watermark: 0.0,
         enable_prefix_caching: true,
+        max_pinned_share: 0.5,
         policy: Policy::Fcfs,
         pipeline_depth: 1,
     }
@@ -57,6 +58,7 @@ pub fn request(id: u64, prompt: impl Into<Arc<[Token]>>, max_tokens: u32) -> Eng
         tenant: 0,
         deadlines: Deadlines::default(),
         cache_salt: 0,
+        retain: None,
     }
 }
 

@@ -148,6 +148,7 @@ impl Client {
             tenant: resolved.tenant,
             deadlines: self.0.engine.deadlines(arrived, resolved.patience),
             cache_salt: resolved.cache_salt,
+            retain: None,
         }
     }
 

@@ -149,6 +149,7 @@ pub fn limits() -> EngineLimits {
         vocab_size: 98,
         watermark: 0.0,
         enable_prefix_caching: true,
+        max_pinned_share: 0.5,
         policy: Policy::Fcfs,
         pipeline_depth: 2,
     }
