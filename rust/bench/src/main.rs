@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use octavo_bench::{load, micro, sim};
+use octavo_bench::{load, machine, micro, sim};
 
 /// Measures servers of language models and Octavo's own core.
 #[derive(Debug, Parser)]
@@ -18,6 +18,7 @@ enum Command {
     Load(Box<load::LoadArgs>),
     Sim(Box<sim::SimArgs>),
     Micro(micro::MicroArgs),
+    Machine(machine::MachineArgs),
 }
 
 fn main() -> ExitCode {
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Micro(args) => micro::run(&args),
+        Command::Machine(args) => machine::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
