@@ -77,6 +77,7 @@ class SamplingOptions(TypedDict):
     skip_special_tokens: bool
     priority: int
     cache_salt: str | None
+    cache_ttl_s: float | None
 
 
 Alternative = tuple[int, float, int, str]

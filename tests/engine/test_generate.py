@@ -133,6 +133,18 @@ def test_prefixes_are_cached_and_forgotten(llm: LLM) -> None:
     assert salted.num_cached_tokens == 0
 
 
+def test_a_kept_prompt_outlives_others(tiny_options: dict[str, Any]) -> None:
+    keeping = SamplingParams(temperature=0, max_tokens=2, cache_ttl_s=60)
+    kept, other = ({"prompt_token_ids": list(range(start, start + 160))} for start in (100, 400))
+    with LLM(**tiny_options, num_gpu_blocks_override=70, max_cache_ttl=60) as small:
+        small.generate([kept, other], [keeping, GREEDY], use_tqdm=False)
+        small.generate({"prompt_token_ids": list(range(1000, 1900))}, GREEDY, use_tqdm=False)
+        first, second = small.generate([kept, other], GREEDY, use_tqdm=False)
+        assert (first.num_cached_tokens, second.num_cached_tokens < 144) == (144, True)
+        with pytest.raises(ValueError, match=r"cache_ttl_s is 61.*max-cache-ttl"):
+            small.generate(kept, SamplingParams(cache_ttl_s=61), use_tqdm=False)
+
+
 def test_a_progress_bar_is_shown_where_it_is_wanted(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     llm.generate(PROMPTS, GREEDY)
     assert "4/4" in capsys.readouterr().err

@@ -17,6 +17,8 @@ from octavo import SamplingParams
         ({"top_k": -2}, "top_k"),
         ({"top_k": 1.5}, "top_k"),
         ({"min_p": 1.1}, "min_p"),
+        ({"cache_ttl_s": -1}, "cache_ttl_s"),
+        ({"cache_ttl_s": "5m"}, "cache_ttl_s"),
         ({"presence_penalty": 2.1}, "presence_penalty"),
         ({"frequency_penalty": -2.1}, "frequency_penalty"),
         ({"repetition_penalty": 0}, "repetition_penalty"),

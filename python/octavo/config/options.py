@@ -119,9 +119,17 @@ class EngineConfig:
         0.5,
         NUMBER,
         MEMORY,
-        "Most of KV memory that requests may keep cached for a time (cache_control, cache_ttl_s).",
+        "Share of KV memory that requests may keep cached for a time (cache_control, cache_ttl_s).",
         minimum=0,
         maximum=1,
+    )
+    max_cache_ttl: float = option(
+        3600.0,
+        NUMBER,
+        MEMORY,
+        "Most seconds that a request may keep its prompt cached; 0 keeps none longer than others.",
+        minimum=0,
+        maximum=10**9,
     )
     watermark: float = option(
         0.0,

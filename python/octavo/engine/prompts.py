@@ -164,4 +164,5 @@ def sampling_options(
         "skip_special_tokens": params.skip_special_tokens,
         "priority": priority,
         "cache_salt": cache_salt,
+        "cache_ttl_s": params.cache_ttl_s,
     }

@@ -54,7 +54,8 @@ class SamplingParams:
     is off. min_p: in [0, 1]. seed: None draws from the engine's. stop: strings that end the text (not part of
     it unless include_stop_str_in_output). stop_token_ids: tokens that end it. max_tokens: None is up to the
     context. min_tokens: no end before so many. logprobs, prompt_logprobs: how many alternatives to report.
-    logit_bias: token id to a number added to its logit, clamped to [-100, 100].
+    logit_bias: token id to a number added to its logit, clamped to [-100, 100]. cache_ttl_s: keep the prompt
+    in the prefix cache for so many seconds after its last use, at most max_cache_ttl.
     """
 
     n: int = 1
@@ -79,6 +80,7 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     logit_bias: dict[int, float] | None = None
+    cache_ttl_s: float | None = None
 
     def __init__(self, **given: Any) -> None:
         known = {item.name: item for item in fields(self)}
@@ -137,6 +139,8 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _integer(name, getattr(self, name), -1, 2**31 - 1)
+        if self.cache_ttl_s is not None:
+            _number("cache_ttl_s", self.cache_ttl_s, 0, math.inf)
         for token in self.stop_token_ids:
             _integer("stop_token_ids", token, 0, 2**31 - 1)
         if len(self.stop) > _MAX_STOP_STRINGS:

@@ -186,4 +186,5 @@ def _client_config(
         "max_stop_strings": _MAX_STOP_STRINGS,
         "request_timeout_s": config.request_timeout,
         "queue_timeout_s": config.queue_timeout,
+        "max_cache_ttl_s": config.max_cache_ttl,
     }

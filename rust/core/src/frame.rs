@@ -467,6 +467,7 @@ mod tests {
             watermark: 0.0,
             enable_prefix_caching: true,
             max_pinned_share: 0.5,
+            kv_events: false,
             policy: Policy::Fcfs,
             pipeline_depth: 1,
         }

@@ -21,7 +21,7 @@ pub use engine::{Engine, Plan};
 pub use error::{Error, Kind, Result};
 pub use event::{Event, EventKind, FinishReason, TokenLogprobs};
 pub use ids::{BlockId, RequestId, Slot, Token};
-pub use kv::BlockHash;
+pub use kv::{BlockHash, KvEvent, KvEvents};
 pub use limits::{EngineLimits, Policy};
 pub use request::{Deadlines, EngineRequest, Retain, SamplingParams, StopRules};
 pub use stats::Stats;

@@ -47,6 +47,9 @@ pub struct EngineLimits {
     pub enable_prefix_caching: bool,
     /// Most of all blocks that requests may pin, 0 to 1.
     pub max_pinned_share: f32,
+    /// Collect what enters and leaves the prefix cache;
+    /// see [`Engine::take_kv_events`](crate::Engine::take_kv_events).
+    pub kv_events: bool,
     /// Order of the waiting queue.
     pub policy: Policy,
     /// Most steps planned but not yet committed: 1 or 2.

@@ -24,8 +24,8 @@ pub struct EngineRequest {
     /// Mixed into the prefix cache's keys; requests share cached blocks only
     /// under the same salt.
     pub cache_salt: u64,
-    /// Keep a prefix of the prompt in the prefix cache.
-    pub retain: Option<Retain>,
+    /// Prefixes of the prompt to keep in the prefix cache, shortest first.
+    pub retain: Vec<Retain>,
 }
 
 /// A prefix that is to be kept: it is evicted after all that is not. No more

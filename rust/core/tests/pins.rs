@@ -13,7 +13,7 @@ fn small() -> EngineLimits {
 
 /// 16 tokens, four blocks, which `ttl_ns` keeps.
 fn kept(id: u64, seed: u32, ttl_ns: u64) -> EngineRequest {
-    EngineRequest { retain: Some(Retain { tokens: 16, ttl_ns }), ..request(id, prompt(16, seed), 1) }
+    EngineRequest { retain: vec![Retain { tokens: 16, ttl_ns }], ..request(id, prompt(16, seed), 1) }
 }
 
 fn run(driver: &mut Driver, request: EngineRequest) {
@@ -96,16 +96,29 @@ fn time_counts_from_the_end_of_the_last_use_that_asks_for_it() {
 fn whole_blocks_of_the_asked_prefix_are_kept() {
     let mut driver = Driver::new(small());
     let mut part = kept(0, 0, 100);
-    part.retain = Some(Retain { tokens: 11, ttl_ns: 100 });
+    part.retain = vec![Retain { tokens: 11, ttl_ns: 100 }];
     run(&mut driver, part);
     assert_eq!(driver.engine.stats().blocks_pinned, 2);
     press(&mut driver);
     assert_eq!(cached(&mut driver, 0), 8);
     // More than the prompt is the prompt; less than a block is nothing.
     for (id, tokens, pinned) in [(10, 1000, 4), (11, 3, 4)] {
-        let retain = Some(Retain { tokens, ttl_ns: 1 });
+        let retain = vec![Retain { tokens, ttl_ns: 1 }];
         run(&mut driver, EngineRequest { retain, ..request(id, prompt(16, 0), 2) });
         assert_eq!(driver.engine.stats().blocks_pinned, pinned);
+    }
+}
+
+#[test]
+fn each_prefix_has_its_own_time() {
+    for limits in both_depths(&EngineLimits { max_num_batched_tokens: 5, ..small() }) {
+        let mut driver = Driver::new(limits);
+        let retain = [(4, 300), (8, 100), (16, 200)].map(|(tokens, ttl_ns)| Retain { tokens, ttl_ns });
+        run(&mut driver, EngineRequest { retain: retain.to_vec(), ..request(0, prompt(16, 0), 1) });
+        for (now_ns, pinned) in [(199, 4), (200, 1), (300, 0)] {
+            driver.expire(now_ns);
+            assert_eq!(driver.engine.stats().blocks_pinned, pinned, "at {now_ns}");
+        }
     }
 }
 

@@ -37,7 +37,7 @@ struct Arrival {
     prompt_logprobs: bool,
     priority: i32,
     salt: u64,
-    retain: Option<Retain>,
+    retain: Vec<Retain>,
     /// From now on.
     deadlines: Deadlines,
 }
@@ -69,7 +69,7 @@ impl Arrival {
             tenant: u64::from(self.family),
             deadlines: self.deadlines,
             cache_salt: self.salt,
-            retain: self.retain,
+            retain: self.retain.clone(),
         }
     }
 }
@@ -79,7 +79,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     let kind = (any::<bool>(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.15));
     let rare = |times| prop::option::weighted(0.1, times);
     let times = (rare(0..40u64), rare(0..60u64));
-    let retain = prop::option::weighted(0.3, (0..40u32, 0..50u64));
+    let retain = prop::collection::btree_map(0..40u32, 0..50u64, 0..3);
     (shape, kind, -2..3i32, prop::bool::weighted(0.1), times, retain).prop_map(
         |(shape, kind, priority, salt, times, retain)| Arrival {
             family: shape.0,
@@ -93,7 +93,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
             prompt_logprobs: kind.3,
             priority,
             salt: u64::from(salt),
-            retain: retain.map(|(tokens, ttl_ns)| Retain { tokens, ttl_ns }),
+            retain: retain.into_iter().map(|(tokens, ttl_ns)| Retain { tokens, ttl_ns }).collect(),
             deadlines: Deadlines { start_ns: times.0, end_ns: times.1 },
         },
     )

@@ -40,6 +40,10 @@ pub struct ChatFields {
     pub reasoning_effort: Option<String>,
     /// Functions that the model may call.
     pub tools: Option<Vec<Value>>,
+    /// Keep the prompt up to the end of the last message in the prefix cache, as
+    /// `cache_control` of a message or part keeps it up to there:
+    /// `{"type": "ephemeral", "ttl": "5m"}` (default) or `"1h"`.
+    pub cache_control: Option<Value>,
     /// `none`, `auto`, `required` or a named function.
     pub tool_choice: Option<Value>,
     /// Reply with the templated prompt. Default false.

@@ -67,6 +67,8 @@ pub struct SamplingFields {
     pub queue_timeout_s: Option<f64>,
     /// Isolates the prefix cache; 1 to 128 characters.
     pub cache_salt: Option<String>,
+    /// Keep the prompt in the prefix cache for so many seconds after its last use.
+    pub cache_ttl_s: Option<f64>,
     /// The reply's id, after its prefix.
     pub request_id: Option<String>,
     /// Reply with token ids too. Default false.

@@ -51,6 +51,8 @@ impl Limits {
             watermark: self.watermark,
             enable_prefix_caching: self.enable_prefix_caching,
             max_pinned_share: self.max_pinned_share,
+            // Where they go, the engine is told apart.
+            kv_events: false,
             policy,
             pipeline_depth: self.pipeline_depth,
         };

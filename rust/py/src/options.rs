@@ -31,6 +31,7 @@ pub struct Options {
     skip_special_tokens: bool,
     priority: i64,
     cache_salt: Option<String>,
+    cache_ttl_s: Option<f64>,
 }
 
 impl From<Options> for SamplingOptions {
@@ -61,6 +62,8 @@ impl From<Options> for SamplingOptions {
             timeout_s: None,
             queue_timeout_s: None,
             cache_salt: options.cache_salt,
+            cache_ttl_s: options.cache_ttl_s,
+            cache_prefixes: Vec::new(),
             truncate_prompt_tokens: None,
             truncation_side: Side::Left,
         }

@@ -122,6 +122,7 @@ impl EngineArgs {
             watermark: self.watermark,
             enable_prefix_caching: self.enable_prefix_caching,
             max_pinned_share: 0.0,
+            kv_events: false,
             policy: match self.scheduling_policy {
                 PolicyName::Fcfs => Policy::Fcfs,
                 PolicyName::Priority => Policy::Priority,

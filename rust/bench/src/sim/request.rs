@@ -37,7 +37,7 @@ pub fn request(id: u64, prompt: Arc<[Token]>, output_len: u32) -> EngineRequest 
         tenant: 0,
         deadlines: Deadlines::default(),
         cache_salt: 0,
-        retain: None,
+        retain: Vec::new(),
     }
 }
 

@@ -105,6 +105,7 @@ pub fn limits(running: u32, length: u32) -> EngineLimits {
         watermark: 0.0,
         enable_prefix_caching: true,
         max_pinned_share: 0.5,
+        kv_events: false,
         policy: Policy::Fcfs,
         pipeline_depth: 1,
     }

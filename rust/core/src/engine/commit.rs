@@ -35,7 +35,7 @@ pub fn apply(
         query_start += row.len;
         apply_row(scheduler, row, at, events);
     }
-    scheduler.settle();
+    scheduler.committed(step.number);
     scheduler.counters.steps += 1;
 }
 

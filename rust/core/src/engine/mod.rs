@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::event::{Event, EventKind, FinishReason};
 use crate::frame::{FrameLayout, FrameMut};
 use crate::ids::RequestId;
+use crate::kv::KvEvents;
 use crate::limits::EngineLimits;
 use crate::request::EngineRequest;
 use crate::sched::{Scheduler, Step};
@@ -152,6 +153,13 @@ impl Engine {
     /// and are freed with them; false if there were such.
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.scheduler.forget_all()
+    }
+
+    /// What entered and left the prefix cache since the last call, if
+    /// [`EngineLimits::kv_events`] asks for it. Call it after each commit and each
+    /// reset: little more than the changes of a step are kept.
+    pub fn take_kv_events(&mut self) -> KvEvents {
+        self.scheduler.take_kv_events()
     }
 
     /// Counters and levels.

@@ -5,6 +5,7 @@
 //! recurrent state) differ in which of these blocks a lease keeps and are to
 //! be further leases of the same sequence over pools of their own.
 
+use super::events::{EventLog, KvEvents};
 use super::evict::EvictionOrder;
 use super::pins::Pins;
 use super::pool::BlockPool;
@@ -96,6 +97,8 @@ pub struct KvConfig {
     pub max_pinned: usize,
     /// The blocks of the prefix cache have identities.
     pub identities: bool,
+    /// Collect what enters and leaves the prefix cache; needs `identities`.
+    pub events: bool,
 }
 
 /// See the module's documentation.
@@ -108,6 +111,7 @@ pub struct KvManager {
     tree: RadixTree,
     lru: EvictionOrder,
     pins: Pins,
+    events: EventLog,
     /// The last match, for `lease_match`.
     matched: Vec<u32>,
     /// Leases that end when the step is settled: this step still writes there.
@@ -126,6 +130,7 @@ impl KvManager {
             tree: RadixTree::new(blocks, block_size, config.identities),
             lru: EvictionOrder::new(blocks),
             pins: Pins::new(blocks, config.max_pinned),
+            events: EventLog::new(blocks, config.events),
             matched: Vec::new(),
             settling: Vec::new(),
         }
@@ -239,10 +244,23 @@ impl KvManager {
                 lease.blocks[at] = twin;
                 self.settling.push(own);
                 exchanged = exchanged.or(Some(at));
+            } else {
+                self.events.entered(own, step);
             }
             lease.cached += 1;
         }
         exchanged
+    }
+
+    /// What `step` and those before it compute is there from now on.
+    pub fn committed(&mut self, step: u64) {
+        self.events.committed(&self.tree, step);
+    }
+
+    /// What entered and left the prefix cache since the last call; nothing if it
+    /// is not collected.
+    pub fn take_events(&mut self) -> KvEvents {
+        self.events.take()
     }
 
     /// Pins the first `blocks` blocks of `lease` until `until_ns` at least: while
@@ -294,6 +312,7 @@ impl KvManager {
 
     /// Takes all blocks out of the tree. True if nobody held one of them.
     pub fn forget_all(&mut self) -> bool {
+        self.events.all_leave();
         while let Some(block) = self.lru.front() {
             self.forget_leaf(block);
         }
@@ -306,7 +325,9 @@ impl KvManager {
     /// Takes everything back to the start. Leases that are out are void and must
     /// be dropped, not released.
     pub fn reset(&mut self) {
-        *self = Self::new(self.config);
+        self.events.all_leave();
+        let events = std::mem::replace(&mut self.events, EventLog::new(0, false));
+        *self = Self { events, ..Self::new(self.config) };
     }
 
     fn release_block(&mut self, block: u32) {
@@ -325,6 +346,7 @@ impl KvManager {
             self.pool.give_back(block);
         }
         self.pins.unpin(&self.tree, block);
+        self.events.leaves(&self.tree, block);
         self.tree.remove_leaf(block);
     }
 

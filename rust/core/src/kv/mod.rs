@@ -6,6 +6,7 @@
 //! the laws that hold after every operation.
 
 pub mod check;
+mod events;
 mod evict;
 mod hash;
 mod identity;
@@ -17,5 +18,6 @@ mod pins;
 mod pool;
 mod radix;
 
+pub use events::{KvEvent, KvEvents};
 pub use identity::BlockHash;
 pub use manager::{KvConfig, KvManager, Lease};

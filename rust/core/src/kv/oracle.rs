@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use proptest::prelude::*;
 
 use super::check::check;
+use super::events::KvEvent;
+use super::identity::BlockHash;
 use super::manager::{KvConfig, KvManager, Lease};
 use crate::ids::{BlockId, Token};
 
@@ -230,8 +232,11 @@ struct Pair {
     oracle: Oracle,
     real: HashMap<u64, BlockId>,
     step: u64,
+    committed: u64,
     now: u64,
     started: usize,
+    /// What one who reads the events takes to be in the cache.
+    routed: BTreeSet<[u8; 32]>,
 }
 
 impl Pair {
@@ -332,12 +337,37 @@ impl Pair {
             }
             Op::NextStep => {
                 self.settle();
+                self.kv.committed(self.step);
+                self.committed = self.step;
                 self.step += 1;
             }
         }
     }
 
-    fn compare(&self) {
+    fn read_events(&mut self) {
+        let events = self.kv.take_events();
+        assert!(!events.lost);
+        for event in events.events {
+            match event {
+                KvEvent::Stored { block, parent, salt, tokens } => {
+                    let parent = parent.inspect(|parent| assert!(self.routed.contains(&parent.0)));
+                    assert_eq!(parent.unwrap_or(BlockHash::root(salt)).child(&tokens), block);
+                    assert!(self.routed.insert(block.0));
+                }
+                KvEvent::Removed { block } => assert!(self.routed.remove(&block.0)),
+                KvEvent::Cleared => self.routed.clear(),
+            }
+        }
+        let readable = self.oracle.tree.iter().filter(|(_, entry)| entry.step <= self.committed);
+        let identity = |(salt, tokens): &Path| {
+            let blocks = tokens.chunks(self.oracle.block_size);
+            blocks.fold(BlockHash::root(*salt), |parent, tokens| parent.child(tokens)).0
+        };
+        assert_eq!(self.routed, readable.map(|(path, _)| identity(path)).collect());
+    }
+
+    fn compare(&mut self) {
+        self.read_events();
         check(&self.kv, self.leases.values()).unwrap();
         assert_eq!(self.kv.cached(), self.oracle.cached());
         assert_eq!(self.kv.available(), self.oracle.available());
@@ -370,6 +400,7 @@ proptest! {
             caching: true,
             max_pinned,
             identities: true,
+            events: true,
         };
         let mut pair = Pair {
             kv: KvManager::new(config),
@@ -386,8 +417,10 @@ proptest! {
             },
             real: HashMap::new(),
             step: 1,
+            committed: 0,
             now: 0,
             started: 0,
+            routed: BTreeSet::new(),
         };
         for op in &ops {
             pair.apply(op);

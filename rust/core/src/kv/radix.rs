@@ -76,6 +76,11 @@ impl RadixTree {
         (parent != NONE).then_some(parent)
     }
 
+    /// The salt that a member is under.
+    pub fn salt(&self, block: u32) -> u64 {
+        self.nodes[block as usize].salt
+    }
+
     /// Appends to `found` the blocks that hold the start of `tokens`, at most
     /// `most` of them. Stops at a block that step `step` computes, for that step
     /// cannot read it yet, and returns true then.

@@ -3,26 +3,27 @@
 use super::scheduler::Scheduler;
 
 impl Scheduler {
-    /// Pins the prefix that a running sequence is to keep, once it is in the
+    /// Pins the prefixes that a running sequence is to keep, as they come into the
     /// prefix cache.
     pub(super) fn retain(&mut self, index: usize) {
-        let sequence = &self.sequences[index];
-        let Some(retain) = sequence.retain else { return };
-        let blocks = (retain.tokens as usize).min(sequence.prompt_len) / self.block_size;
-        if sequence.retained || blocks == 0 || sequence.lease.cached() < blocks {
-            return;
+        let sequence = &mut self.sequences[index];
+        while let Some(retain) = sequence.retain.get(sequence.retained) {
+            let blocks = (retain.tokens as usize).min(sequence.prompt_len) / self.block_size;
+            if sequence.lease.cached() < blocks {
+                break;
+            }
+            let until_ns = self.now_ns.saturating_add(retain.ttl_ns);
+            self.counters.pins_refused += u64::from(!self.kv.pin(&sequence.lease, blocks, until_ns));
+            sequence.retained += 1;
         }
-        let until_ns = self.now_ns.saturating_add(retain.ttl_ns);
-        if !self.kv.pin(&sequence.lease, blocks, until_ns) {
-            self.counters.pins_refused += 1;
-        }
-        self.sequences[index].retained = true;
     }
 
-    /// The prefix's time counts from the last use of it, and this one ends now.
+    /// The prefixes' time counts from their last use, and this one ends now.
     pub(super) fn retain_again(&mut self, index: usize) {
-        if std::mem::take(&mut self.sequences[index].retained) {
+        let sequence = &mut self.sequences[index];
+        if sequence.retained > 0 {
             let refused = self.counters.pins_refused;
+            sequence.retained = 0;
             self.retain(index);
             self.counters.pins_refused = refused;
         }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::event::FinishReason;
 use crate::frame::Dims;
 use crate::ids::{RequestId, Slot};
-use crate::kv::{KvConfig, KvManager, Lease};
+use crate::kv::{KvConfig, KvEvents, KvManager, Lease};
 use crate::limits::EngineLimits;
 use crate::request::EngineRequest;
 use crate::stats::Stats;
@@ -73,7 +73,8 @@ impl Scheduler {
                 block_size: limits.block_size,
                 caching: limits.enable_prefix_caching,
                 max_pinned: (f64::from(limits.max_pinned_share) * f64::from(limits.num_blocks)) as usize,
-                identities: false,
+                identities: limits.kv_events,
+                events: limits.kv_events,
             }),
             free_slots: slots(limits.max_num_seqs),
             freed: Vec::with_capacity(2 * dims.slots),
@@ -122,7 +123,7 @@ impl Scheduler {
             cached_tokens: 0,
             prompt_reported: 1,
             retain: request.retain,
-            retained: false,
+            retained: 0,
             deadlines: request.deadlines,
             sampling: request.sampling,
             stop: request.stop,
@@ -191,9 +192,16 @@ impl Scheduler {
         self.kv.forget_all()
     }
 
-    /// Ends leases that only lasted until planning was over.
-    pub fn settle(&mut self) {
+    /// Ends leases that only lasted until planning was over, with the commit of
+    /// `step`.
+    pub fn committed(&mut self, step: u64) {
         self.kv.settle();
+        self.kv.committed(step);
+    }
+
+    /// What entered and left the prefix cache.
+    pub fn take_kv_events(&mut self) -> KvEvents {
+        self.kv.take_events()
     }
 
     /// Takes a running sequence off its slot and blocks.

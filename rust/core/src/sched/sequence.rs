@@ -36,10 +36,10 @@ pub struct Sequence {
     pub cached_tokens: usize,
     /// Prompt tokens whose log-probabilities were reported, the first included.
     pub prompt_reported: usize,
-    /// What of its prompt is kept.
-    pub retain: Option<Retain>,
-    /// That is pinned, in this stay.
-    pub retained: bool,
+    /// What of its prompt is kept, shortest first.
+    pub retain: Vec<Retain>,
+    /// How much of that was pinned in this stay.
+    pub retained: usize,
     /// When it is given up.
     pub deadlines: Deadlines,
     /// How tokens are drawn.
@@ -96,6 +96,6 @@ impl Sequence {
         self.synced = 0;
         self.slot = None;
         self.ticket = 0;
-        self.retained = false;
+        self.retained = 0;
     }
 }

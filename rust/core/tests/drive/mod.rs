@@ -27,6 +27,7 @@ pub fn limits() -> EngineLimits {
         watermark: 0.0,
         enable_prefix_caching: true,
         max_pinned_share: 0.5,
+        kv_events: false,
         policy: Policy::Fcfs,
         pipeline_depth: 1,
     }
@@ -58,7 +59,7 @@ pub fn request(id: u64, prompt: impl Into<Arc<[Token]>>, max_tokens: u32) -> Eng
         tenant: 0,
         deadlines: Deadlines::default(),
         cache_salt: 0,
-        retain: None,
+        retain: Vec::new(),
     }
 }
 

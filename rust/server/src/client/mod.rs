@@ -7,6 +7,7 @@
 mod choice;
 mod output;
 mod request;
+mod retain;
 mod seed;
 mod validate;
 
@@ -14,12 +15,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use octavo_core::engine::check;
-use octavo_core::{EngineLimits, EngineRequest, Error, Result, Token};
+use octavo_core::{EngineLimits, EngineRequest, Error, Result, Retain, Token};
 use octavo_text::{ChatTemplate, Tokenizer};
 use tokio::sync::Semaphore;
 
 pub use self::output::{Delta, Finish, FinishReason, OutputStream, PromptInfo, StopReason};
-pub use self::request::{ClientConfig, GenerateRequest, Prompt, SamplingDefaults, SamplingOptions, Side};
+pub use self::request::{
+    CachePrefix, ClientConfig, GenerateRequest, Prompt, SamplingDefaults, SamplingOptions, Side,
+};
 
 use self::choice::Choice;
 use self::seed::Seeds;
@@ -104,14 +107,17 @@ impl Client {
             return Err(Error::invalid("prompt", "there is no prompt; send at least one"));
         }
         engine.check_room((prompts.len() as u32).saturating_mul(resolved.n))?;
+        let prefixes = self.tokenize_prefixes(&prompts, &options.cache_prefixes).await?;
         let prompts = self.tokenize_all(prompts, &options).await?;
 
         let mut requests = Vec::with_capacity(prompts.len() * resolved.n as usize);
         let mut choices = Vec::with_capacity(requests.capacity());
         for tokens in &prompts {
+            let retain = retain::retain(tokens, resolved.cache_ttl, &prefixes);
             let seed = resolved.seed.unwrap_or_else(|| self.0.seeds.fresh());
             for choice in 0..resolved.n {
-                let request = self.engine_request(tokens, &resolved, seed::of_choice(seed, choice), arrived);
+                let request =
+                    self.engine_request(tokens, &resolved, &retain, seed::of_choice(seed, choice), arrived);
                 if choice == 0 {
                     check(limits, &request)?;
                 }
@@ -130,6 +136,7 @@ impl Client {
         &self,
         prompt: &Arc<[Token]>,
         resolved: &Resolved,
+        retain: &[Retain],
         seed: u64,
         arrived: Instant,
     ) -> EngineRequest {
@@ -148,7 +155,7 @@ impl Client {
             tenant: resolved.tenant,
             deadlines: self.0.engine.deadlines(arrived, resolved.patience),
             cache_salt: resolved.cache_salt,
-            retain: None,
+            retain: retain.to_vec(),
         }
     }
 

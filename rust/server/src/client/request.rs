@@ -82,10 +82,25 @@ pub struct SamplingOptions {
     pub queue_timeout_s: Option<f64>,
     /// Requests share cached prefixes only under the same salt; 1 to 128 characters.
     pub cache_salt: Option<String>,
+    /// Keep the prompt in the prefix cache for so many seconds after its last use;
+    /// from 0 to the server's limit.
+    pub cache_ttl_s: Option<f64>,
+    /// Beginnings of the prompt to keep there; with one prompt, which is text.
+    pub cache_prefixes: Vec<CachePrefix>,
     /// Keep only this many prompt tokens; -1 is as many as the context holds.
     pub truncate_prompt_tokens: Option<i64>,
     /// Which end of a prompt goes when it is truncated.
     pub truncation_side: Side,
+}
+
+/// A beginning of a prompt's text, to keep in the prefix cache as far as the
+/// prompt's tokens begin with its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CachePrefix {
+    /// The text.
+    pub text: String,
+    /// Seconds after its last use; more than the server's limit is that limit.
+    pub ttl_s: f64,
 }
 
 /// An end of a prompt.
@@ -126,6 +141,8 @@ impl Default for SamplingOptions {
             timeout_s: None,
             queue_timeout_s: None,
             cache_salt: None,
+            cache_ttl_s: None,
+            cache_prefixes: Vec::new(),
             truncate_prompt_tokens: None,
             truncation_side: Side::Left,
         }
@@ -150,6 +167,8 @@ pub struct ClientConfig {
     pub request_timeout_s: f64,
     /// Most seconds from a request's arrival to its first step; 0 is no limit.
     pub queue_timeout_s: f64,
+    /// Most seconds that a request may keep a prompt in the prefix cache.
+    pub max_cache_ttl_s: f64,
 }
 
 /// Values for what requests leave out, from the model's generation config.

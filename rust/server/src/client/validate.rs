@@ -33,6 +33,8 @@ pub(super) struct Resolved {
     pub tenant: u64,
     pub patience: Patience,
     pub cache_salt: u64,
+    /// How long the whole prompt is kept in the prefix cache.
+    pub cache_ttl: Duration,
 }
 
 /// Checks `options` against the API's ranges and this server's limits.
@@ -55,6 +57,7 @@ pub(super) fn resolve(
             total: timeout("timeout_s", options.timeout_s, config.request_timeout_s)?,
         },
         cache_salt: options.cache_salt.as_deref().map_or(Ok(0), salt)?,
+        cache_ttl: cache_ttl(options.cache_ttl_s.unwrap_or(0.0), config.max_cache_ttl_s)?,
         sampling,
     })
 }
@@ -219,6 +222,18 @@ fn timeout(param: &'static str, asked_s: Option<f64>, limit_s: f64) -> Result<Op
     let seconds = asked_s.into_iter().chain(limit_s).reduce(f64::min);
     // More seconds than a duration holds are no limit.
     Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+}
+
+fn cache_ttl(asked_s: f64, most_s: f64) -> Result<Duration> {
+    match Duration::try_from_secs_f64(asked_s) {
+        Ok(ttl) if asked_s <= most_s => Ok(ttl),
+        _ => {
+            let message = format!(
+                "cache_ttl_s is {asked_s}; it must be a number of seconds from 0 to {most_s} (--max-cache-ttl)"
+            );
+            Err(Error::invalid("cache_ttl_s", message))
+        }
+    }
 }
 
 fn priority(priority: i64, policy: Policy) -> Result<i32> {

@@ -37,12 +37,14 @@ struct Gauges {
     running: Gauge,
     waiting: Gauge,
     kv_usage: Gauge,
+    pinned: Gauge,
 }
 
 #[derive(Debug)]
 struct Counters {
     prefix_queries: IntCounter,
     prefix_hits: IntCounter,
+    pins_refused: IntCounter,
     preemptions: IntCounter,
     prompt_tokens: IntCounter,
     prompt_tokens_cached: IntCounter,
@@ -150,6 +152,8 @@ impl Metrics {
         self.gauges.running.set(stats.running as f64);
         self.gauges.waiting.set(stats.waiting as f64);
         self.gauges.kv_usage.set(stats.kv_usage);
+        self.gauges.pinned.set(stats.blocks_pinned as f64 / stats.blocks_total as f64);
+        self.counters.pins_refused.inc_by(stats.pins_refused.saturating_sub(seen.pins_refused));
         self.counters
             .prefix_queries
             .inc_by(stats.prefix_query_tokens.saturating_sub(seen.prefix_query_tokens));
@@ -173,6 +177,8 @@ impl Gauges {
             running: make.gauge("num_requests_running", "Sequences in execution batches")?,
             waiting: make.gauge("num_requests_waiting", "Sequences waiting to be admitted")?,
             kv_usage: make.gauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1")?,
+            pinned: make
+                .gauge("kv_cache_pinned_perc", "Share of KV blocks that requests keep for a time, 0 to 1")?,
         })
     }
 }
@@ -184,6 +190,10 @@ impl Counters {
                 .counter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache")?,
             prefix_hits: make
                 .counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache")?,
+            pins_refused: make.counter(
+                "kv_cache_pins_refused_total",
+                "Prefixes not kept because as much is kept as may be",
+            )?,
             preemptions: make.counter("num_preemptions_total", "Sequences preempted")?,
             prompt_tokens: make.counter("prompt_tokens_total", "Prompt tokens of started sequences")?,
             prompt_tokens_cached: make

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cache_control;
 mod chat;
 mod client;
 mod completions;

@@ -8,7 +8,8 @@ use octavo_protocol::Message;
 use octavo_text::{ChatRequest, ChatTemplate, Tokenizer, prepare_messages};
 use serde_json::{Map, Value};
 
-use crate::client::from_text;
+use super::breakpoints;
+use crate::client::{CachePrefix, from_text};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::state::AppState;
 
@@ -31,17 +32,29 @@ pub struct Conversation {
     pub kwargs: Option<Map<String, Value>>,
     /// One more variable.
     pub reasoning_effort: Option<String>,
+    /// How long the prompt up to the last message's end is kept in the prefix cache.
+    pub cache_control: Option<Value>,
     /// Length of the request's body, bytes.
     pub bytes: usize,
 }
 
+/// What the model is given.
+#[derive(Debug)]
+pub struct Rendered {
+    /// The text, special tokens included.
+    pub text: String,
+    /// Beginnings of it to keep in the prefix cache.
+    pub prefixes: Vec<CachePrefix>,
+}
+
 impl Conversation {
-    /// The text for the model, special tokens included.
+    /// The text for the model.
     ///
     /// # Errors
     /// 400, naming the field; the template's refusal.
-    pub async fn render(self, state: &AppState) -> ApiResult<String> {
+    pub async fn render(mut self, state: &AppState) -> ApiResult<Rendered> {
         check_messages(&self.messages)?;
+        let breakpoints = breakpoints::take(&mut self.messages, self.cache_control.as_ref())?;
         let template = self.template(state)?;
         let mut kwargs = state.config.default_chat_template_kwargs.clone();
         kwargs.extend(self.kwargs.unwrap_or_default());
@@ -53,17 +66,21 @@ impl Conversation {
         let add_generation_prompt = self.add_generation_prompt.unwrap_or(!continue_final_message);
         let (tools, documents) = (self.tools, self.documents);
         let messages: Vec<Value> = self.messages.into_iter().map(Value::Object).collect();
-        let work = move || -> Result<String> {
-            let messages = prepare_messages(&messages, &template, format).map_err(from_text)?;
-            let request = ChatRequest {
-                messages: &messages,
-                tools: tools.as_deref(),
-                documents: documents.as_deref(),
-                add_generation_prompt,
-                continue_final_message,
-                kwargs: Some(&kwargs),
+        let work = move || -> Result<Rendered> {
+            let render = |messages: &[Value]| {
+                let messages = prepare_messages(messages, &template, format)?;
+                template.render(&ChatRequest {
+                    messages: &messages,
+                    tools: tools.as_deref(),
+                    documents: documents.as_deref(),
+                    add_generation_prompt,
+                    continue_final_message,
+                    kwargs: Some(&kwargs),
+                })
             };
-            template.render(&request).map_err(from_text)
+            let text = render(&messages).map_err(from_text)?;
+            let prefixes = breakpoints::prefixes(messages, &breakpoints, render);
+            Ok(Rendered { text, prefixes })
         };
         Ok(state.client.compute(self.bytes, work).await?)
     }

@@ -63,6 +63,8 @@ pub fn options(fields: &SamplingFields, key: Option<Tenant>) -> ApiResult<Sampli
         timeout_s: fields.timeout_s,
         queue_timeout_s: fields.queue_timeout_s,
         cache_salt: fields.cache_salt.clone(),
+        cache_ttl_s: fields.cache_ttl_s,
+        cache_prefixes: Vec::new(),
         truncate_prompt_tokens: fields.truncate_prompt_tokens,
         truncation_side: match fields.truncation_side.as_deref() {
             None | Some("left") => Side::Left,

@@ -1,5 +1,6 @@
 //! One file or folder a route: validate, convert, answer.
 
+mod breakpoints;
 pub mod chat;
 pub mod completions;
 mod conversation;

@@ -26,9 +26,10 @@ pub async fn tokenize(State(state): State<AppState>, body: JsonBody) -> ApiResul
                 template: request.chat_template,
                 kwargs: request.chat_template_kwargs,
                 reasoning_effort: None,
+                cache_control: None,
                 bytes: body.len(),
             };
-            (conversation.render(&state).await?, request.add_special_tokens.unwrap_or(false))
+            (conversation.render(&state).await?.text, request.add_special_tokens.unwrap_or(false))
         }
         _ => return Err(ApiError::invalid("prompt", "send either prompt or messages, and not both")),
     };

@@ -150,6 +150,7 @@ pub fn limits() -> EngineLimits {
         watermark: 0.0,
         enable_prefix_caching: true,
         max_pinned_share: 0.5,
+        kv_events: false,
         policy: Policy::Fcfs,
         pipeline_depth: 2,
     }
@@ -170,6 +171,7 @@ pub fn client_config() -> ClientConfig {
         max_n: 64,
         max_stop_strings: 4,
         request_timeout_s: 0.0,
+        max_cache_ttl_s: 3600.0,
         queue_timeout_s: 0.0,
     }
 }

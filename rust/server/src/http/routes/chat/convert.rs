@@ -125,6 +125,7 @@ pub fn call(
         template: fields.chat_template,
         kwargs: fields.chat_template_kwargs,
         reasoning_effort: fields.reasoning_effort,
+        cache_control: fields.cache_control,
         bytes,
     };
     Ok((call, conversation))

@@ -8,6 +8,7 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use octavo_protocol::{ChatFields, RefusedFields};
 
+use super::conversation::Rendered;
 use super::usage::UsagePlan;
 use crate::client::{GenerateRequest, Prompt};
 use crate::http::error::ApiResult;
@@ -31,12 +32,13 @@ pub async fn create(
     let stream = sampling.stream == Some(true);
     let usage = UsagePlan::new(stream, sampling.stream_options, &state.config)?;
     let id = format!("chatcmpl-{}", name.or(sampling.request_id.as_deref()));
-    let options = convert::options(&fields, &sampling, tenant.map(|Extension(tenant)| tenant))?;
+    let mut options = convert::options(&fields, &sampling, tenant.map(|Extension(tenant)| tenant))?;
     let add_special_tokens = fields.add_special_tokens.unwrap_or(false);
     let (mut call, conversation) = convert::call(&state, id, model, fields, &sampling, usage, body.len())?;
     drop(body);
     let ticket = state.enter()?;
-    let text = conversation.render(&state).await?;
+    let Rendered { text, prefixes } = conversation.render(&state).await?;
+    options.cache_prefixes = prefixes;
     call.prompt_text = call.wants_prompt_text.then(|| text.clone());
     let prompts = vec![Prompt::Text { text, add_special_tokens }];
     let output = state.client.generate(GenerateRequest { prompts, options }).await?;
