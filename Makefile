@@ -14,7 +14,7 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 # Rust tests that need more than `make test-models` fetches.
 LARGE := binary(golden) & test(/^(gemma3|qwen)_/)
 
-.PHONY: help setup build serve chat test test-rust test-python test-models test-large lint format bench clean
+.PHONY: help setup build serve chat test test-rust test-python test-models test-large lint format bench bench-peers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ format: $(VENV)/.installed ## Format all sources
 
 bench: build ## Measure start-up and how much of a step is not the model's forward
 	$(BIN)/python benches/stack.py
+
+bench-peers: build ## Measure Octavo beside vLLM and llama.cpp (installs both; ARGS=--quick, ARGS=--help)
+	@$(BIN)/python -m benches.peers $(ARGS)
 
 clean: ## Remove what was built and installed
 	rm -rf target $(VENV) python/octavo/*.so

@@ -1,0 +1,1 @@
+"""Octavo beside vLLM and llama.cpp: same machine, same weights, same load client. See README.md here."""
