@@ -79,7 +79,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cache = options.cache.resolve()
     llama_bin = install_llama(cache, options.jobs)
-    tools = Tools(install_vllm(cache, options.jobs), llama_bin / "llama-server")
+    vllm = install_vllm(cache, options.jobs)
+    tools = Tools(vllm, vllm_cache=cache / "vllm-compiled", llama_server=llama_bin / "llama-server")
     models = Path(os.environ.get("OCTAVO_TEST_MODELS", Path.home() / ".cache" / "octavo" / "test-models"))
     weights = Weights(cache, models, llama_bin)
     for format_ in options.formats:

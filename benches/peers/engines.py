@@ -38,6 +38,7 @@ class Tools:
     """Commands of the engines."""
 
     vllm: Path
+    vllm_cache: Path
     llama_server: Path
 
 
@@ -81,6 +82,9 @@ def vllm(format_: str, weights: Weights, tools: Tools) -> list[Engine]:
     command += ["--gpu-memory-utilization", "0.3", "--max-num-seqs", "256"]
     command += ["--no-enable-log-requests", "--disable-uvicorn-access-log"]
     quiet = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    # Artifacts compiled ahead of time fail to load in this version, so that it compiles at every start; the
+    # older cache works.
+    quiet |= {"VLLM_USE_AOT_COMPILE": "0", "VLLM_CACHE_ROOT": str(tools.vllm_cache)}
     quiet |= {"VLLM_CPU_KVCACHE_SPACE": str(KV_GIB)}
     cores = f"0-{(os.cpu_count() or 1) - 1}"
     binds = {"all cores": cores, "auto": "auto"}
