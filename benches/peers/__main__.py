@@ -50,7 +50,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help="starts of every server [2; --quick: 1]")
     parser.add_argument(
-        "--limit", type=float, metavar="SECONDS", help="a run is cut after [240; --quick: 60]"
+        "--limit", type=float, metavar="SECONDS", help="a run is cut after [240; --quick: 45]"
     )
     parser.add_argument(
         "--noisy", action="store_true", help="measure although other programs are busy; proves nothing"
@@ -101,7 +101,7 @@ def main() -> None:
         rounds=options.rounds or (1 if options.quick else 2),
         repeats=options.repeats or (3 if options.quick else 5),
         minutes=options.minutes or (18 if options.quick else 90),
-        limit_s=options.limit or (60 if options.quick else 240),
+        limit_s=options.limit or (45 if options.quick else 240),
         quick=options.quick,
         noisy=options.noisy,
     )

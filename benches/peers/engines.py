@@ -27,7 +27,7 @@ class Engine:
     engine: str
     setting: str
     command: tuple[str, ...]
-    environment: dict[str, str]
+    environment: tuple[tuple[str, str], ...] = ()
     start_limit_s: float = 60.0
     # Scenarios that this setting is meant for; none: all.
     only: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ def octavo(format_: str, weights: Weights) -> Engine:
     command = [sys.executable, "-m", "octavo", "serve", str(model), "--served-model-name", "m"]
     command += ["--host", "127.0.0.1", "--port", "{port}", "--max-model-len", str(CONTEXT)]
     command += ["--cpu-kvcache-space", str(KV_GIB), "--dtype", dtype or "auto"]
-    return Engine("octavo", "default", tuple(command), {})
+    return Engine("octavo", "default", tuple(command))
 
 
 def llama(format_: str, weights: Weights, tools: Tools) -> list[Engine]:
@@ -70,8 +70,8 @@ def llama(format_: str, weights: Weights, tools: Tools) -> list[Engine]:
     many = ["--parallel", "256" if tiny else "32", "--ctx-size", str(LLAMA_TOKENS[tiny]), "--kv-unified"]
     one = ["--parallel", "1", "--ctx-size", str(CONTEXT)]
     single = frozenset({"tiny1"} if tiny else {"c1", "prefill"})
-    slots = Engine("llama.cpp", f"{many[1]} slots", (*command, *many), {})
-    return [slots, Engine("llama.cpp", "1 slot", (*command, *one), {}, only=single)]
+    slots = Engine("llama.cpp", f"{many[1]} slots", (*command, *many))
+    return [slots, Engine("llama.cpp", "1 slot", (*command, *one), only=single)]
 
 
 def vllm(format_: str, weights: Weights, tools: Tools) -> list[Engine]:
@@ -96,7 +96,7 @@ def vllm(format_: str, weights: Weights, tools: Tools) -> list[Engine]:
             "vllm",
             f"compiled, {name}",
             tuple(command),
-            {**quiet, "VLLM_CPU_OMP_THREADS_BIND": bind},
+            tuple({**quiet, "VLLM_CPU_OMP_THREADS_BIND": bind}.items()),
             start_limit_s=600,
         )
         for name, bind in binds.items()

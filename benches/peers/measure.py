@@ -39,6 +39,10 @@ KEPT = (
 )
 
 
+# Formats that vLLM takes part in need more time than the others: it starts slowly.
+SHARES = {"f32": 3, "bf16": 3, TINY_FORMAT: 2}
+
+
 @dataclass(frozen=True)
 class Plan:
     """What is measured, and for how long."""
@@ -89,57 +93,55 @@ class Measurement:
     def run(self) -> None:
         """Measure everything of the plan that is not in the log yet, as far as time allows.
 
-        Each format gets an equal share of the time that is left. Its first repeat is always finished.
+        Each format gets a share of the time that is left. What is asked first is most important: where time
+        is short, later scenarios are left out.
         """
         end = time.monotonic() + 60 * self.plan.minutes
         blocks = [(turn, format_) for turn in range(self.plan.rounds) for format_ in self.plan.formats]
         for index, (turn, format_) in enumerate(blocks):
-            share = (end - time.monotonic()) / (len(blocks) - index)
-            if share <= 0 and turn:
-                say(f"out of time before round {turn + 1}, {format_}")
+            left = sum(SHARES.get(other, 1) for _, other in blocks[index:])
+            now = time.monotonic()
+            if now > end:
+                say(f"out of time before round {turn + 1}, {format_}; the same command goes on from here")
                 return
-            self.format(turn, format_, time.monotonic() + max(share, 0))
+            self.format({"round": turn, "format": format_}, now + (end - now) * SHARES.get(format_, 1) / left)
 
-    def format(self, turn: int, format_: str, end: float) -> None:
+    def format(self, where: Record, end: float) -> None:
         """Measure one format: all its servers live, all but the measured one paused."""
-        scenarios = [s for s in (TINY if format_ == TINY_FORMAT else REAL) if s.name in self.plan.scenarios]
-        todo = [
-            (
-                engine,
-                {scenario.name for scenario in scenarios if not engine.only or scenario.name in engine.only},
-            )
-            for engine in engines(format_, self.weights, self.tools, self.plan.quick)
+        scenarios = TINY if where["format"] == TINY_FORMAT else REAL
+        # Scenario by scenario in every repeat, and who goes first takes turns: a drift falls on all alike.
+        todo = {
+            engine: [
+                (scenario, repeat)
+                for repeat in range(self.plan.repeats)
+                for scenario in scenarios
+                if scenario.name in self.plan.scenarios
+                and (not engine.only or scenario.name in engine.only)
+                and not self.log.has(run_key(where, engine, scenario.name, repeat))
+            ]
+            for engine in engines(where["format"], self.weights, self.tools, self.plan.quick)
             if engine.engine in self.plan.engines
-        ]
-        where = {"round": turn, "format": format_}
+        }
         with contextlib.ExitStack() as stack:
-            live: list[tuple[Engine, Server, set[str]]] = []
-            for engine, names in todo:
-                left = [
-                    name
-                    for name in names
-                    for repeat in range(self.plan.repeats)
-                    if not self.log.has(run_key(where, engine, name, repeat))
-                ]
-                if left:
-                    server = stack.enter_context(self.started(engine, where))
-                    if server:
-                        live.append((engine, server, names))
-            for repeat in range(self.plan.repeats):
+            started = {e: stack.enter_context(self.started(e, where)) for e, runs in todo.items() if runs}
+            live = [(engine, server) for engine, server in started.items() if server]
+            for repeat in range(self.plan.repeats if live else 0):
+                turn = repeat % len(live)
                 for scenario in scenarios:
-                    # Who goes first takes turns: a drift of the machine falls on all alike.
-                    for engine, server, names in live[repeat % len(live) :] + live[: repeat % len(live)]:
-                        key = run_key(where, engine, scenario.name, repeat)
-                        late = repeat > 0 and time.monotonic() > end
-                        if scenario.name in names and not late and not self.log.has(key):
-                            self.measure(key, scenario, server)
+                    for engine, server in live[turn:] + live[:turn]:
+                        if (scenario, repeat) not in todo[engine]:
+                            continue
+                        if time.monotonic() > end:
+                            say(f"{where['format']}: out of time at repeat {repeat + 1}, {scenario.name}")
+                            return
+                        self.measure(run_key(where, engine, scenario.name, repeat), scenario, server)
 
     @contextlib.contextmanager
     def started(self, engine: Engine, where: Record) -> Iterator[Server | None]:
         """Start a server, keep its start-up figures, pause it, and stop it at the end."""
         self.wait_quiet()
         name = f"{where['format']}-{engine.engine}-{engine.setting}".replace(" ", "-").replace(",", "")
-        server = Server(list(engine.command), engine.environment, self.logs / f"{name}.log")
+        server = Server(list(engine.command), dict(engine.environment), self.logs / f"{name}.log")
         try:
             key = run_key(where, engine, "start", 0)
             try:
@@ -150,7 +152,7 @@ class Measurement:
                 yield None
                 return
             found = {"ready_s": seconds, "pss_mib": server.pss_mib(), "text": text}
-            command = {"command": server.command, "environment": engine.environment}
+            command = {"command": server.command, "environment": dict(engine.environment)}
             self.log.add({**key, **found, **command})
             say(f"{name}: ready after {seconds:.1f} s, {found['pss_mib']:.0f} MiB, says {text!r}")
             server.pause()
@@ -211,7 +213,7 @@ class Measurement:
     def wait_quiet(self, patience_s: float = 120) -> None:
         """Return when other programs leave the machine alone."""
         end = time.monotonic() + patience_s
-        while not self.plan.noisy and (busy := busy_cores()) > QUIET_CORES:
+        while not self.plan.noisy and (busy := busy_cores(1)) > QUIET_CORES:
             if time.monotonic() > end:
                 sys.exit(
                     f"peers: the machine is not quiet: others use {busy:.2f} processors. Stop them and "

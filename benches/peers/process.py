@@ -151,7 +151,7 @@ def machine_cpu_s() -> tuple[float, float]:
     return (user + nice + system + irq + softirq) / TICKS, steal / TICKS
 
 
-def busy_cores(seconds: float = 2.0) -> float:
+def busy_cores(seconds: float) -> float:
     """Return how many processors are busy or taken away now, on average over so many seconds."""
     before, start = sum(machine_cpu_s()), time.monotonic()
     time.sleep(seconds)
