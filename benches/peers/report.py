@@ -16,13 +16,13 @@ Record = dict[str, Any]
 ENGINES = ("octavo", "llama.cpp", "vllm")
 # More than this many processors used by others, on average over a run, and the run proves nothing.
 QUIET_CORES = 0.1
-READ = """How to read it. Cells: median [least - most] of the runs. Ratio: Octavo to the better peer,
-above 1 is better for Octavo, with the range over runs of the same turn. Of several settings of a peer, the
-best for the scenario counts. `>`, `<`: runs were cut at the limit, the figure is a bound. `~`: other
-programs took more than 0.1 processors in a run. Shares in the second table: the least time that the machine
-needs, by its measured read bandwidth and peak (benches/peers/roofline.py), over the time taken; "steps" is
-that of the decode steps alone. KV memory is float32 in Octavo and vLLM where the weights are, 16 bits
-otherwise. Ready: from the start of the process to the first answer, weights in the page cache."""
+READ = """How to read it. Cells: median [least - most] of the runs. Ratio: Octavo to the better peer, above
+1 is better for Octavo, with the range over runs of the same turn. Of several settings of a peer, the best
+for the scenario counts. `>`, `<`: runs were cut at the limit, the figure is a bound (`?`: both were). `~`:
+other programs took more than 0.1 processors in a run. Shares in the second table: the least time that the
+machine needs, by its measured read bandwidth and peak (benches/peers/roofline.py), over the time taken;
+"steps" is that of the decode steps alone. KV memory is float32 in Octavo and vLLM where the weights are, 16
+bits otherwise. Ready: from the start of the process to the first answer, weights in the page cache."""
 
 
 class Report:
@@ -199,7 +199,10 @@ def ratio_of(scenario: Scenario, ours: list[Record], theirs: list[Record]) -> st
         for run in ours
         if (turn := (run["round"], run["repeat"])) in turns
     ]
-    bound = ">" if any("error" in run for run in theirs) else ""
+    our_cut, their_cut = (any("error" in run for run in runs) for runs in (ours, theirs))
+    if our_cut and their_cut:
+        return "?"
+    bound = "<" if our_cut else ">" if their_cut else ""
     middle = goodness(scenario, ours) / goodness(scenario, theirs)
     span = f" [{min(ratios):.2f} - {max(ratios):.2f}]" if len(ratios) > 1 else ""
     return f"**{bound}{middle:.2f}**{span}"

@@ -113,6 +113,8 @@ def test_a_run_that_was_cut_is_a_bound():
     cut = run("vllm", error="not finished", limit_s=64.0)
     page = Report([MACHINE, *rates("octavo", 32), cut], {"f32": MODEL}).markdown()
     assert "| 32.0 | - | <16.0 | **>2.00** |" in page
+    both = Report([MACHINE, {**cut, "engine": "octavo"}, cut], {"f32": MODEL}).markdown()
+    assert "| <16.0 | - | <16.0 | ? |" in both
 
 
 def test_a_disturbed_run_proves_nothing():
