@@ -21,8 +21,9 @@ READ = """How to read it. Cells: median [least - most] of the runs. Ratio: Octav
 for the scenario counts. `>`, `<`: runs were cut at the limit, the figure is a bound (`?`: both were). `~`:
 other programs took more than 0.1 processors in a run. Shares in the second table: the least time that the
 machine needs, by its measured read bandwidth and peak (benches/peers/roofline.py), over the time taken;
-"steps" is that of the decode steps alone. KV memory is float32 in Octavo and vLLM where the weights are, 16
-bits otherwise. Ready: from the start of the process to the first answer, weights in the page cache."""
+"steps" is that of the decode steps alone. KV memory has each engine's default type: float16 in llama.cpp,
+that of activations in Octavo and vLLM. Ready: from the start of the process to the first answer, weights in
+the page cache."""
 
 
 class Report:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from benches.peers.measure import Log
@@ -48,6 +49,12 @@ def until(state):
     return found
 
 
+def running(members):
+    """The processes, once the second one runs its own program."""
+    command = Path(f"/proc/{members[1][0]}/cmdline").read_bytes() if len(members) == 2 else b""
+    return members if command.endswith(b"while True: pass\0") else None
+
+
 def states(members):
     return {stat_fields(pid)[0] for pid, _ in members if stat_fields(pid)}
 
@@ -55,7 +62,7 @@ def states(members):
 def test_a_server_is_paused_and_stopped_with_all_its_processes(tmp_path):
     server = Server([sys.executable, "-c", FAMILY], {}, tmp_path / "log")
     try:
-        members = until(lambda: len(found := tree(server.process.pid)) == 2 and found)
+        members = until(lambda: running(tree(server.process.pid)))
         server.pause()
         until(lambda: states(members) == {"T"})
         server.resume()
