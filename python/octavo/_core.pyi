@@ -12,6 +12,7 @@ __all__ = [
     "Door",
     "EngineClient",
     "EngineHandle",
+    "KvPublisher",
     "Listener",
     "OverloadedError",
     "PackedWeight",
@@ -54,10 +55,22 @@ class Planned:
     Stopped: Planned
 
 @final
+class KvPublisher:
+    """A publisher of KV events, bound to its endpoints. An engine takes it over."""
+
+    def __new__(cls, config: str) -> KvPublisher: ...
+
+@final
 class EngineHandle:
     """The engine core between the step loop and the doors."""
 
-    def __new__(cls, limits: Limits, model: str, max_queued_tokens: int | None = None) -> EngineHandle: ...
+    def __new__(
+        cls,
+        limits: Limits,
+        model: str,
+        max_queued_tokens: int | None = None,
+        publisher: KvPublisher | None = None,
+    ) -> EngineHandle: ...
     def plan(self, frame: Buffer, timeout_s: float) -> Planned:
         """Plan the next step into `frame`, waiting up to `timeout_s` seconds if there is nothing to do."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from octavo.config.resolve import nearest
+from octavo.config.option import nearest
 
 # Command -> (its module, one line of help).
 _COMMANDS = {

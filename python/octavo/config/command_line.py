@@ -6,8 +6,17 @@ import argparse
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from octavo.config.compat import FIXED, SWITCHES, SYNONYMS
-from octavo.config.option import BOOLEAN, OBJECT, ConfigError, Option, default_text, options_of, parse_scalar
-from octavo.config.resolve import Config, canonical, nearest, resolve
+from octavo.config.option import (
+    BOOLEAN,
+    OBJECT,
+    ConfigError,
+    Option,
+    default_text,
+    nearest,
+    options_of,
+    parse_scalar,
+)
+from octavo.config.resolve import Config, canonical, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -29,6 +30,12 @@ class ConfigError(ValueError):
 
 class UnknownOptionError(ConfigError):
     """There is no option of that name."""
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """A hint that names the most similar known name, or nothing."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,13 @@ class EngineConfig:
         minimum=0,
         maximum=10**9,
     )
+    kv_events_config: dict[str, Any] = option(
+        {},
+        OBJECT,
+        MEMORY,
+        "Tell routers over ZeroMQ what the prefix cache holds, such as "
+        '{"enable_kv_cache_events": true, "endpoint": "tcp://*:5557"}; docs/kv-events.md has the keys.',
+    )
     watermark: float = option(
         0.0,
         NUMBER,

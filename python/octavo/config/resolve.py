@@ -5,13 +5,13 @@ Precedence: keyword or command line, then YAML, then environment, then default.
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.config.compat import translate
-from octavo.config.option import ConfigError, Option, UnknownOptionError, options_of
+from octavo.config.kv_events import publisher_config
+from octavo.config.option import ConfigError, Option, UnknownOptionError, nearest, options_of
 from octavo.config.options import EngineConfig
 
 if TYPE_CHECKING:
@@ -23,12 +23,6 @@ Config = TypeVar("Config", bound=EngineConfig)
 def canonical(name: str) -> str:
     """An option's name with underscores."""
     return name.strip().lstrip("-").replace("-", "_")
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """A hint that names the most similar known name, or nothing."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def resolve(
@@ -106,6 +100,10 @@ def _check(config: EngineConfig) -> None:
         raise ConfigError(
             "enable_chunked_prefill cannot be off: a prompt longer than max_num_batched_tokens is always "
             "computed in parts; raise max_num_batched_tokens to have fewer of them"
+        )
+    if publisher_config(config.kv_events_config) is not None and not config.enable_prefix_caching:
+        raise ConfigError(
+            "kv_events_config publishes what the prefix cache holds: turn enable_prefix_caching on"
         )
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise ConfigError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from octavo.config.resolve import nearest
+from octavo.config.option import nearest
 
 _MAX_N = 16384
 _MAX_STOP_STRINGS = 64

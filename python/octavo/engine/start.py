@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo._core import EngineClient, EngineHandle, TextModel, frame_layout
+from octavo._core import EngineClient, EngineHandle, KvPublisher, TextModel, frame_layout
+from octavo.config.kv_events import publisher_config
 from octavo.engine import demo
 from octavo.engine.errors import ModelError
 from octavo.engine.source import find_model, find_tokenizer
@@ -53,6 +54,8 @@ def start_engine(
     `say` gets a line about each thing that takes time. `leave` turns true when nobody waits any more. Raises
     ModelError with one readable line; nothing stays running then.
     """
+    # First of all, so that a port in use is said before anything is loaded.
+    publisher = _publisher(config)
     model = find_model(config, say)
     tokenizer = find_tokenizer(config, say)
     try:
@@ -64,7 +67,7 @@ def start_engine(
     except WorkerError as error:
         raise ModelError(str(error)) from error
     try:
-        return _assemble(config, model, tokenizer, executor)
+        return _assemble(config, model, tokenizer, executor, publisher)
     except WorkerError as error:
         executor.close()
         _log.debug("%s", error.details)
@@ -77,13 +80,24 @@ def start_engine(
         raise
 
 
-def _assemble(config: EngineConfig, model: Path, tokenizer: Path | None, executor: Executor) -> StartedEngine:
+def _publisher(config: EngineConfig) -> KvPublisher | None:
+    resolved = publisher_config(config.kv_events_config)
+    return None if resolved is None else KvPublisher(json.dumps(resolved))
+
+
+def _assemble(
+    config: EngineConfig,
+    model: Path,
+    tokenizer: Path | None,
+    executor: Executor,
+    publisher: KvPublisher | None,
+) -> StartedEngine:
     # A worker process loads the weights meanwhile.
     text = TextModel(model, tokenizer, config.chat_template, config.chat_template_content_format)
     facts = executor.load()
     _check_vocabulary(text.vocab_size, facts["vocab_size"])
     limits = engine_limits(config, facts)
-    handle = EngineHandle(limits, served_names(config)[0], config.max_num_queued_tokens)
+    handle = EngineHandle(limits, served_names(config)[0], config.max_num_queued_tokens, publisher)
     defaults = sampling_defaults(config, text)
     client_config = _client_config(config, text, defaults, facts["vocab_size"])
     client = EngineClient(handle, text, json.dumps(client_config))

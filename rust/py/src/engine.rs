@@ -12,6 +12,7 @@ use pyo3::types::PyDict;
 use crate::buffer::Bytes;
 use crate::enter::{Failure, enter, run};
 use crate::frame::Limits;
+use crate::kv_events::KvPublisher;
 
 /// What the step loop does next.
 #[pyclass(eq, eq_int, frozen, module = "octavo._core")]
@@ -33,16 +34,27 @@ pub struct EngineHandle(pub Handle);
 #[pymethods]
 impl EngineHandle {
     /// An engine with nothing in it. `model` names it in metrics; `max_queued_tokens` bounds prompt tokens
-    /// that wait to be computed.
+    /// that wait to be computed. `publisher` tells what its prefix cache holds.
     #[new]
-    #[pyo3(signature = (limits, model, max_queued_tokens=None))]
-    fn new(py: Python<'_>, limits: Limits, model: &str, max_queued_tokens: Option<u64>) -> PyResult<Self> {
-        let limits = limits.resolve()?;
+    #[pyo3(signature = (limits, model, max_queued_tokens=None, publisher=None))]
+    fn new(
+        py: Python<'_>,
+        limits: Limits,
+        model: &str,
+        max_queued_tokens: Option<u64>,
+        publisher: Option<&KvPublisher>,
+    ) -> PyResult<Self> {
+        let mut limits = limits.resolve()?;
+        limits.kv_events = publisher.is_some();
         let queue =
             QueueLimits { max_requests: limits.max_num_queued_reqs, max_prompt_tokens: max_queued_tokens };
         enter(py, || {
             let metrics = Arc::new(Metrics::new(model, limits.max_model_len)?);
-            Handle::new(limits, queue, metrics)
+            let handle = Handle::new(limits, queue, metrics)?;
+            Ok::<_, Failure>(match publisher {
+                Some(publisher) => handle.with_publisher(publisher.take()?),
+                None => handle,
+            })
         })
         .map(Self)
     }

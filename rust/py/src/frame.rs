@@ -51,7 +51,7 @@ impl Limits {
             watermark: self.watermark,
             enable_prefix_caching: self.enable_prefix_caching,
             max_pinned_share: self.max_pinned_share,
-            // Where they go, the engine is told apart.
+            // An engine that gets a publisher sets it.
             kv_events: false,
             policy,
             pipeline_depth: self.pipeline_depth,

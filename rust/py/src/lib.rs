@@ -13,6 +13,7 @@ mod engine;
 mod enter;
 mod frame;
 mod gguf;
+mod kv_events;
 mod log;
 mod options;
 mod prompt;
@@ -37,6 +38,8 @@ mod _core {
     use super::frame::frame_layout;
     #[pymodule_export]
     use super::gguf::read_gguf;
+    #[pymodule_export]
+    use super::kv_events::KvPublisher;
     #[pymodule_export]
     use super::log::start_logging;
     #[pymodule_export]

@@ -26,6 +26,7 @@ pub use self::sink::Sink;
 use self::dispatch::Dispatcher;
 use self::inbox::{Inbox, Submission};
 use self::pace::Pace;
+use crate::kv_events::{KvEventSource, KvPublisher};
 use crate::metrics::Metrics;
 
 /// What the step loop does next.
@@ -61,6 +62,8 @@ struct Core {
     dispatcher: Dispatcher,
     pace: Pace,
     epoch: Instant,
+    /// Who tells routers of the prefix cache.
+    publisher: Option<KvPublisher>,
     /// Kept between steps for their memory.
     submitted: Vec<Submission>,
     aborted: Vec<(RequestId, AbortCause)>,
@@ -80,6 +83,7 @@ impl EngineHandle {
             dispatcher: Dispatcher::new(&metrics),
             pace: Pace::default(),
             epoch,
+            publisher: None,
             submitted: Vec::new(),
             aborted: Vec::new(),
         };
@@ -91,6 +95,20 @@ impl EngineHandle {
             next_id: AtomicU64::new(0),
             metrics,
         })))
+    }
+
+    /// The same engine, whose prefix cache `publisher` tells of; with
+    /// [`EngineLimits::kv_events`], and before it starts.
+    #[must_use]
+    pub fn with_publisher(self, publisher: KvPublisher) -> Self {
+        publisher.set_block_size(self.0.limits.block_size);
+        self.0.core.lock().publisher = Some(publisher);
+        self
+    }
+
+    /// Where events of the prefix cache are published, if they are.
+    pub fn kv_event_source(&self) -> Option<KvEventSource> {
+        self.0.core.lock().publisher.as_ref().map(|publisher| publisher.source().clone())
     }
 
     /// The numbers that bound the engine.
@@ -154,7 +172,9 @@ impl EngineHandle {
     /// Loop: the workers have started again with empty KV memory; requests are
     /// computed again from their tokens. Steps in flight are forgotten.
     pub fn recover(&self) {
-        self.0.core.lock().engine.recover();
+        let mut core = self.0.core.lock();
+        core.engine.recover();
+        self.finish(core);
     }
 
     /// Ends all requests as aborted and makes the loop leave. Submissions are
@@ -164,7 +184,10 @@ impl EngineHandle {
         let mut core = self.0.core.lock();
         core.take_mail(&self.0.inbox);
         core.dispatcher.abort_all();
+        let publisher = core.publisher.take();
         self.finish(core);
+        // Its ports are free from now on.
+        drop(publisher);
     }
 
     /// Ends all requests with `message` and makes the loop leave: the engine
@@ -195,7 +218,10 @@ impl EngineHandle {
 
     /// Empties the prefix cache; false when requests still hold some of it.
     pub fn reset_prefix_cache(&self) -> bool {
-        self.0.core.lock().engine.reset_prefix_cache()
+        let mut core = self.0.core.lock();
+        let unused = core.engine.reset_prefix_cache();
+        self.finish(core);
+        unused
     }
 
     /// Door: an id for one request.
@@ -256,8 +282,14 @@ impl EngineHandle {
         self.0.inbox.abort(requests, cause);
     }
 
-    /// Lets go of the core, settles the counts and wakes the readers.
+    /// Tells routers what changed, lets go of the core, settles the counts and wakes the readers.
     fn finish(&self, mut core: parking_lot::MutexGuard<'_, Core>) {
+        if let Core { engine, publisher: Some(publisher), .. } = &mut *core {
+            let events = engine.take_kv_events();
+            if !events.events.is_empty() && !publisher.publish(events) {
+                self.0.metrics.kv_events_lost();
+            }
+        }
         let (ended, wakers) = core.dispatcher.take_outcome();
         drop(core);
         self.0.inbox.settle(ended);

@@ -10,7 +10,7 @@ use super::error::ApiError;
 use super::excerpt::excerpt;
 use super::middleware::{access_log, auth, cors, panic, request_id};
 use super::routes::{
-    chat, completions, health, load, metrics, models, reset_prefix_cache, tokenize, version,
+    chat, completions, health, kv_event_sources, load, metrics, models, reset_prefix_cache, tokenize, version,
 };
 use super::state::AppState;
 
@@ -29,6 +29,7 @@ pub fn router(state: &AppState) -> Result<Router> {
         .route("/ready", get(health::health))
         .route("/version", get(version::version))
         .route("/load", get(load::load))
+        .route("/kv_event_sources", get(kv_event_sources::list))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/reset_prefix_cache", post(reset_prefix_cache::reset))

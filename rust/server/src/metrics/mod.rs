@@ -50,6 +50,7 @@ struct Counters {
     prompt_tokens_cached: IntCounter,
     generation_tokens: IntCounter,
     corrupted: IntCounter,
+    kv_events_lost: IntCounter,
     rejections: IntCounterVec,
     success: IntCounterVec,
 }
@@ -141,6 +142,11 @@ impl Metrics {
         self.counters.rejections.with_label_values(&[reason]).inc();
     }
 
+    /// Notes a batch of KV events that is not published.
+    pub(crate) fn kv_events_lost(&self) {
+        self.counters.kv_events_lost.inc();
+    }
+
     /// Notes a call's `n`.
     pub(crate) fn called(&self, n: u32) {
         self.histograms.params_n.observe(f64::from(n));
@@ -201,6 +207,10 @@ impl Counters {
             generation_tokens: make.counter("generation_tokens_total", "Tokens sampled")?,
             corrupted: make
                 .counter("corrupted_requests_total", "Sequences ended by logits that are not finite")?,
+            kv_events_lost: make.counter(
+                "kv_event_batches_lost_total",
+                "Batches of KV events not published because the queue was full",
+            )?,
             rejections: make.counter_by(
                 "admission_rejections_total",
                 "Calls refused at a queue limit or for their deadline",

@@ -6,6 +6,7 @@ pub mod completions;
 mod conversation;
 mod convert;
 pub mod health;
+pub mod kv_event_sources;
 pub mod load;
 mod logprobs;
 pub mod metrics;
