@@ -48,6 +48,8 @@ pub struct FakeWorker {
     block_size: usize,
     vocab_size: u64,
     cells: Vec<Cell>,
+    /// Words of the host tier.
+    host: Vec<u64>,
     slots: Vec<Option<FakeSlot>>,
     poison: Option<Token>,
     shallow: bool,
@@ -61,10 +63,23 @@ impl FakeWorker {
             block_size: limits.block_size as usize,
             vocab_size: u64::from(limits.vocab_size),
             cells: vec![Cell::default(); limits.num_blocks as usize * limits.block_size as usize],
+            host: vec![0; limits.host_blocks as usize * limits.block_size as usize],
             slots: vec![None; limits.max_num_seqs as usize],
             poison: None,
             shallow: false,
         }
+    }
+
+    /// A worker in the place of this one, which has died: host memory is still
+    /// there, all else is lost.
+    pub fn reborn(&mut self, limits: &EngineLimits) {
+        let host = std::mem::take(&mut self.host);
+        *self = Self { host, poison: self.poison, shallow: self.shallow, ..Self::new(limits) };
+    }
+
+    /// A slot of the host tier, which disk transfers read and write.
+    pub fn host_slot(&mut self, slot: u32) -> &mut [u64] {
+        &mut self.host[slot as usize * self.block_size..][..self.block_size]
     }
 
     /// Rows that compute this token come back as not finite.
@@ -89,6 +104,7 @@ impl FakeWorker {
         let frame = Frame::new(&layout, frame)?;
         let mut result = StepResultMut::new(&layout, result)?;
         self.update_slots(&frame)?;
+        self.copy_blocks(&frame);
         let rows = frame.header[header::ROWS] as usize;
         let mut wide = false;
         for row in 0..rows {
@@ -128,6 +144,23 @@ impl FakeWorker {
             slot.table[index] = frame.delta_block[place];
         }
         Ok(())
+    }
+
+    fn copy_blocks(&mut self, frame: &Frame<'_>) {
+        let size = self.block_size;
+        let saves = frame.save_block.iter().zip(frame.save_slot).take(frame.header[header::SAVES] as usize);
+        for (&block, &slot) in saves {
+            let cells = &self.cells[block as usize * size..][..size];
+            let host = &mut self.host[slot as usize * size..][..size];
+            host.iter_mut().zip(cells).for_each(|(host, cell)| *host = cell.word);
+        }
+        let loads = frame.load_block.iter().zip(frame.load_slot).take(frame.header[header::LOADS] as usize);
+        for (&block, &slot) in loads {
+            let cells = &mut self.cells[block as usize * size..][..size];
+            let host = &self.host[slot as usize * size..][..size];
+            // Step 0: any row of this step may read it.
+            cells.iter_mut().zip(host).for_each(|(cell, &word)| *cell = Cell { word, step: 0, slot: -1 });
+        }
     }
 
     fn run_row(&mut self, frame: &Frame<'_>, row: usize, result: &mut StepResultMut<'_>) -> Result<()> {

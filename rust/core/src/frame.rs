@@ -13,7 +13,7 @@ use crate::limits::EngineLimits;
 /// First word of every frame and result ("OCTV").
 pub const MAGIC: i32 = i32::from_be_bytes(*b"OCTV");
 /// Second word; changes whenever a column does.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 /// Every column and both buffers start at a multiple of this many bytes.
 pub const ALIGNMENT: usize = 64;
 /// Token id in `tokens` that stands for the token last sampled for the slot.
@@ -39,6 +39,10 @@ pub mod header {
     pub const DELTAS: usize = 7;
     /// Words of `heap` in use.
     pub const HEAP: usize = 8;
+    /// Blocks to copy to the host.
+    pub const SAVES: usize = 9;
+    /// Blocks to copy from the host.
+    pub const LOADS: usize = 10;
 }
 
 /// Indexes into one slot's twelve words of `new_int`.
@@ -182,6 +186,8 @@ pub struct Dims {
     pub deltas: usize,
     /// `H`: words of the heap.
     pub heap: usize,
+    /// `C`: copies to the host a step, and as many from it; 0 without a host tier.
+    pub copies: usize,
 }
 
 impl Dims {
@@ -190,13 +196,15 @@ impl Dims {
         let slots = limits.max_num_seqs as usize;
         let tokens = limits.max_num_batched_tokens as usize;
         let table_blocks = limits.max_model_len.div_ceil(limits.block_size) as usize;
+        let deltas = 2 * table_blocks + 2 * slots + tokens / limits.block_size as usize;
         Self {
             slots,
             tokens,
             table_blocks,
             top: limits.max_logprobs as usize,
-            deltas: 2 * table_blocks + 2 * slots + tokens / limits.block_size as usize,
+            deltas,
             heap: 2 * limits.max_model_len as usize + 16_384,
+            copies: if limits.host_blocks > 0 { deltas } else { 0 },
         }
     }
 }
@@ -317,6 +325,14 @@ columns! {
     delta_index: i32, |d| [d.deltas, 0];
     /// `[D]`.
     delta_block: i32, |d| [d.deltas, 0];
+    /// `[C]` with the one below: `host[slot] = device[block]`; applied fourth.
+    save_block: i32, |d| [d.copies, 0];
+    /// `[C]`.
+    save_slot: i32, |d| [d.copies, 0];
+    /// `[C]` with the one below: `device[block] = host[slot]`; applied fifth.
+    load_block: i32, |d| [d.copies, 0];
+    /// `[C]`.
+    load_slot: i32, |d| [d.copies, 0];
     /// `[S]` whose tokens a row computes; rows of one token come first.
     row_slot: i32, |d| [d.slots, 0];
     /// `[S + 1]` row r computes tokens `row_query_start[r]..row_query_start[r + 1]`.
@@ -468,6 +484,9 @@ mod tests {
             enable_prefix_caching: true,
             max_pinned_share: 0.5,
             kv_events: false,
+            host_blocks: 0,
+            host_load_tokens: 0.0,
+            disk_tier: false,
             policy: Policy::Fcfs,
             pipeline_depth: 1,
         }

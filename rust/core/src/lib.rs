@@ -16,6 +16,7 @@ pub mod limits;
 pub mod request;
 mod sched;
 pub mod stats;
+pub mod transfer;
 
 pub use engine::{Engine, Plan};
 pub use error::{Error, Kind, Result};
@@ -25,3 +26,4 @@ pub use kv::{BlockHash, KvEvent, KvEvents};
 pub use limits::{EngineLimits, Policy};
 pub use request::{Deadlines, EngineRequest, Retain, SamplingParams, StopRules};
 pub use stats::Stats;
+pub use transfer::Transfer;

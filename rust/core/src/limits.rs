@@ -50,6 +50,13 @@ pub struct EngineLimits {
     /// Collect what enters and leaves the prefix cache;
     /// see [`Engine::take_kv_events`](crate::Engine::take_kv_events).
     pub kv_events: bool,
+    /// Blocks that the host tier holds; 0 is no host tier.
+    pub host_blocks: u32,
+    /// What loading a block from the host costs, in prompt tokens computed in the
+    /// same time. Blocks are loaded where that is less than computing them.
+    pub host_load_tokens: f32,
+    /// There is a disk tier below the host.
+    pub disk_tier: bool,
     /// Order of the waiting queue.
     pub policy: Policy,
     /// Most steps planned but not yet committed: 1 or 2.
@@ -103,6 +110,7 @@ impl EngineLimits {
                 format!("max_pinned_share is {value}; it must be from 0 to 1"),
             ));
         }
+        self.check_tiers()?;
         if !(1..=2).contains(&self.pipeline_depth) {
             let value = self.pipeline_depth;
             return Err(Error::invalid(
@@ -117,6 +125,34 @@ impl EngineLimits {
                     "max_logprobs is {} and vocab_size {}; it cannot be more",
                     self.max_logprobs, self.vocab_size
                 ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_tiers(&self) -> Result<()> {
+        let blocks = self.host_blocks;
+        if blocks > MOST {
+            return Err(Error::invalid(
+                "host_blocks",
+                format!("host_blocks is {blocks}; the most is {MOST}"),
+            ));
+        }
+        if blocks > 0 && !self.enable_prefix_caching {
+            return Err(Error::invalid(
+                "host_blocks",
+                "a host tier keeps parts of the prefix cache, and enable_prefix_caching is off; turn it on",
+            ));
+        }
+        if blocks == 0 && self.disk_tier {
+            let message = "a disk tier lies below a host tier, and host_blocks is 0; give it some";
+            return Err(Error::invalid("disk_tier", message));
+        }
+        if self.host_load_tokens.is_nan() || self.host_load_tokens < 0.0 {
+            let value = self.host_load_tokens;
+            return Err(Error::invalid(
+                "host_load_tokens",
+                format!("host_load_tokens is {value}; it must be at least 0"),
             ));
         }
         Ok(())

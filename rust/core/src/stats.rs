@@ -1,4 +1,4 @@
-//! Counters for metrics. Those named "tokens", "pins", "preemptions", "finished" and
+//! Counters for metrics. Those named "tokens", "saved", "pins", "preemptions", "finished" and
 //! "steps" only grow; the rest are levels.
 
 use crate::event::FinishReason;
@@ -18,12 +18,20 @@ pub struct Stats {
     pub blocks_cached: usize,
     /// Blocks of prefixes that requests asked to keep.
     pub blocks_pinned: usize,
+    /// Blocks in the host tier.
+    pub host_blocks_used: usize,
+    /// Blocks known to be on disk.
+    pub disk_blocks: usize,
     /// `blocks_used / blocks_total`, 0 to 1.
     pub kv_usage: f64,
     /// Tokens looked up in the prefix cache.
     pub prefix_query_tokens: u64,
     /// Those of them that were found.
     pub prefix_hit_tokens: u64,
+    /// Those of them that the host tier had.
+    pub host_hit_tokens: u64,
+    /// Blocks copied to the host tier.
+    pub host_saved_blocks: u64,
     /// Prefixes that were not kept because too much is kept already.
     pub pins_refused: u64,
     /// Running requests put back to be computed again.

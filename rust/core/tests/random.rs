@@ -20,6 +20,7 @@ enum Op {
     Abort(u8),
     KillWorker,
     ResetCache,
+    Transfers(u8),
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +109,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => any::<u8>().prop_map(Op::Abort),
         1 => Just(Op::KillWorker),
         1 => Just(Op::ResetCache),
+        4 => (1..12u8).prop_map(Op::Transfers),
     ]
 }
 
@@ -124,11 +126,14 @@ fn engine_limits() -> impl Strategy<Value = EngineLimits> {
     let pinned = prop_oneof![Just(0.0f32), Just(0.3), Just(1.0)];
     let memory = (1..6u32, 12..40u32, any::<bool>(), prop_oneof![Just(0.0f32), Just(0.1)], pinned);
     let step = (1..9u32, 1..40u32, prop_oneof![Just(0u32), 1..8u32]);
-    (memory, step, policy(), prop_oneof![Just(7u32), Just(40)]).prop_map(
-        |(memory, step, policy, vocab_size)| EngineLimits {
+    let tiers = (prop_oneof![Just(0u32), 1..6u32, 1..60u32], any::<bool>());
+    (memory, tiers, step, policy(), prop_oneof![Just(7u32), Just(40)]).prop_map(
+        |(memory, tiers, step, policy, vocab_size)| EngineLimits {
             block_size: memory.0,
             num_blocks: memory.1.max(40 / memory.0),
             enable_prefix_caching: memory.2,
+            host_blocks: if memory.2 { tiers.0 } else { 0 },
+            disk_tier: memory.2 && tiers.0 > 0 && tiers.1,
             watermark: memory.3,
             max_pinned_share: memory.4,
             max_num_seqs: step.0,
@@ -146,6 +151,7 @@ fn engine_limits() -> impl Strategy<Value = EngineLimits> {
 /// Runs a trace; returns what each request got that was not aborted.
 fn replay(limits: &EngineLimits, ops: &[Op]) -> Vec<(u64, Received)> {
     let mut driver = Driver::new(limits.clone());
+    driver.disk.fails_every = 5;
     let mut requests: Vec<EngineRequest> = Vec::new();
     let mut aborted = Vec::new();
     for (now, op) in (0..).zip(ops) {
@@ -172,6 +178,9 @@ fn replay(limits: &EngineLimits, ops: &[Op]) -> Vec<(u64, Received)> {
             }
             Op::Abort(_) => {}
             Op::KillWorker => driver.kill_worker(),
+            Op::Transfers(count) => (0..*count).for_each(|_| {
+                driver.transfer();
+            }),
             Op::ResetCache => {
                 driver.engine.reset_prefix_cache();
                 driver.check();
@@ -211,6 +220,7 @@ fn drain(driver: &mut Driver, requests: &[EngineRequest]) {
     let mut turns = 0;
     while driver.engine.has_work() {
         driver.turn();
+        while driver.transfer() {}
         turns += 1;
         assert!(turns <= bound, "{turns} turns and not at the end: {:?}", driver.engine.stats());
     }

@@ -123,6 +123,9 @@ impl EngineArgs {
             enable_prefix_caching: self.enable_prefix_caching,
             max_pinned_share: 0.0,
             kv_events: false,
+            host_blocks: 0,
+            host_load_tokens: 0.0,
+            disk_tier: false,
             policy: match self.scheduling_policy {
                 PolicyName::Fcfs => Policy::Fcfs,
                 PolicyName::Priority => Policy::Priority,

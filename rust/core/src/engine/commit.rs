@@ -29,6 +29,7 @@ pub fn apply(
     result: &StepResult<'_>,
     events: &mut Vec<Event>,
 ) {
+    scheduler.commit_copies(step);
     let mut query_start = 0;
     for (place, row) in step.rows.iter().enumerate() {
         let at = At { place, query_start, limits, result };

@@ -17,6 +17,14 @@ pub fn write(scheduler: &Scheduler, step: &Step, frame: &mut FrameMut<'_>) {
         frame.delta_index[place] = delta.index as i32;
         frame.delta_block[place] = delta.block.0 as i32;
     }
+    for (place, copy) in step.copies.saves.iter().enumerate() {
+        frame.save_block[place] = copy.block as i32;
+        frame.save_slot[place] = copy.slot as i32;
+    }
+    for (place, copy) in step.copies.loads.iter().enumerate() {
+        frame.load_block[place] = copy.block as i32;
+        frame.load_slot[place] = copy.slot as i32;
+    }
     let mut at = 0;
     frame.row_query_start[0] = 0;
     for (place, row) in step.rows.iter().enumerate() {
@@ -35,6 +43,8 @@ pub fn write(scheduler: &Scheduler, step: &Step, frame: &mut FrameMut<'_>) {
     words[header::FREED] = step.freed.len() as i32;
     words[header::DELTAS] = step.deltas.len() as i32;
     words[header::HEAP] = heap.used as i32;
+    words[header::SAVES] = step.copies.saves.len() as i32;
+    words[header::LOADS] = step.copies.loads.len() as i32;
 }
 
 fn write_row(sequence: &Sequence, row: &Row, place: usize, at: usize, frame: &mut FrameMut<'_>) {

@@ -15,11 +15,12 @@ use crate::error::{Error, Result};
 use crate::event::{Event, EventKind, FinishReason};
 use crate::frame::{FrameLayout, FrameMut};
 use crate::ids::RequestId;
-use crate::kv::KvEvents;
+use crate::kv::{BlockHash, KvEvents};
 use crate::limits::EngineLimits;
 use crate::request::EngineRequest;
 use crate::sched::{Scheduler, Step};
 use crate::stats::Stats;
+use crate::transfer::Transfer;
 
 /// A step that was planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,15 +142,19 @@ impl Engine {
     }
 
     /// The workers are gone and come back with an empty KV cache: forgets blocks,
-    /// slots, the prefix cache and steps in flight. Unfinished requests wait
+    /// slots, the device's prefix cache and steps in flight; the tiers below the
+    /// device keep what committed steps brought there. Unfinished requests wait
     /// again and are computed from their tokens; their events go on where they
     /// stopped.
     pub fn recover(&mut self) {
-        self.spare.extend(self.in_flight.drain(..));
+        for step in self.in_flight.drain(..) {
+            self.scheduler.abandon_copies(&step);
+            self.spare.push(step);
+        }
         self.scheduler.recover();
     }
 
-    /// Empties the prefix cache. Blocks that running requests hold leave it too
+    /// Empties the prefix cache in all tiers. Blocks that running requests hold leave it too
     /// and are freed with them; false if there were such.
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.scheduler.forget_all()
@@ -160,6 +165,29 @@ impl Engine {
     /// reset: little more than the changes of a step are kept.
     pub fn take_kv_events(&mut self) -> KvEvents {
         self.scheduler.take_kv_events()
+    }
+
+    /// Appends to `transfers` what is to be done for the disk tier, after each
+    /// plan, commit and added request. Each store and fetch is answered by
+    /// [`Self::transferred`]; transfers of one content are done in order.
+    pub fn take_transfers(&mut self, transfers: &mut Vec<Transfer>) {
+        if let Some(tiers) = self.scheduler.tiers() {
+            tiers.take_transfers(transfers);
+        }
+    }
+
+    /// A store or fetch is done, or has failed and changed nothing.
+    pub fn transferred(&mut self, transfer: Transfer, done: bool) {
+        if let Some(tiers) = self.scheduler.tiers() {
+            tiers.transferred(transfer, done);
+        }
+    }
+
+    /// The disk tier has this content already, or no longer.
+    pub fn set_on_disk(&mut self, hash: BlockHash, is_there: bool) {
+        if let Some(tiers) = self.scheduler.tiers() {
+            tiers.set_on_disk(hash, is_there);
+        }
     }
 
     /// Counters and levels.

@@ -1,17 +1,18 @@
 //! The laws of KV memory, for property tests, simulations and debug builds.
 
 use super::manager::{KvManager, Lease, Parts};
+use super::tiers::Tiers;
 use crate::error::{Error, Result};
 
 /// Checks `kv` against all leases that are out: free + cached + leased = total,
 /// no block in two states, counts equal leases, the tree is closed under
 /// prefixes, what is evicted first is a leaf,
-/// and pins are nested and bounded.
+/// pins are nested and bounded, and host slots are conserved.
 ///
 /// # Errors
 /// Internal, naming the law and the block. Costs O(blocks).
 pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) -> Result<()> {
-    let Parts { pool, tree, lru, pins, settling } = kv.parts();
+    let Parts { pool, tree, lru, pins, settling, tiers } = kv.parts();
     let mut leased = vec![0u32; pool.len()];
     let mut last_holder = vec![usize::MAX; pool.len()];
     for (holder, lease) in leases.into_iter().enumerate() {
@@ -51,7 +52,8 @@ pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) ->
             law(pool.refs(parent) >= pool.refs(block).min(1), "who holds a block holds its parent", block)?;
         }
     }
-    if let Some((name, block)) = pins.broken_law(tree) {
+    let broken = pins.broken_law(tree).or_else(|| tiers.and_then(Tiers::broken_law));
+    if let Some((name, block)) = broken {
         law(false, name, block)?;
     }
     let mut evicted = vec![false; pool.len()];

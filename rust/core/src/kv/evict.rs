@@ -62,7 +62,7 @@ impl EvictionOrder {
 
 /// Blocks, least recently used first.
 #[derive(Debug)]
-struct LruList {
+pub(super) struct LruList {
     links: Vec<Links>,
     front: u32,
     back: u32,
@@ -71,12 +71,12 @@ struct LruList {
 
 impl LruList {
     /// An empty list over `blocks` block numbers.
-    fn new(blocks: usize) -> Self {
+    pub(super) fn new(blocks: usize) -> Self {
         Self { links: vec![Links { prev: NONE, next: NONE }; blocks], front: NONE, back: NONE, len: 0 }
     }
 
     /// Adds a block that is not in the list as the most recently used.
-    fn push_back(&mut self, block: u32) {
+    pub(super) fn push_back(&mut self, block: u32) {
         self.links[block as usize] = Links { prev: self.back, next: NONE };
         match self.back {
             NONE => self.front = block,
@@ -87,7 +87,7 @@ impl LruList {
     }
 
     /// Removes a block that is in the list.
-    fn remove(&mut self, block: u32) {
+    pub(super) fn remove(&mut self, block: u32) {
         let Links { prev, next } = self.links[block as usize];
         match prev {
             NONE => self.front = next,
@@ -101,12 +101,12 @@ impl LruList {
     }
 
     /// The least recently used block.
-    fn front(&self) -> Option<u32> {
+    pub(super) fn front(&self) -> Option<u32> {
         (self.front != NONE).then_some(self.front)
     }
 
     /// The blocks, least recently used first.
-    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(self.front(), |&block| {
             let next = self.links[block as usize].next;
             (next != NONE).then_some(next)

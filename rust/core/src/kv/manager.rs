@@ -7,9 +7,11 @@
 
 use super::events::{EventLog, KvEvents};
 use super::evict::EvictionOrder;
+use super::identity::BlockHash;
 use super::pins::Pins;
 use super::pool::BlockPool;
 use super::radix::RadixTree;
+use super::tiers::{Copies, TierConfig, Tiers};
 use crate::ids::{BlockId, Token};
 
 /// The blocks that one sequence holds, in the order of its tokens.
@@ -71,6 +73,7 @@ pub(super) struct Parts<'a> {
     pub lru: &'a EvictionOrder,
     pub pins: &'a Pins,
     pub settling: &'a [u32],
+    pub tiers: Option<&'a Tiers>,
 }
 
 /// What the prefix cache can give a sequence.
@@ -95,10 +98,12 @@ pub struct KvConfig {
     pub caching: bool,
     /// Most blocks that can be pinned.
     pub max_pinned: usize,
-    /// The blocks of the prefix cache have identities.
+    /// The blocks of the prefix cache have identities; tiers need them.
     pub identities: bool,
     /// Collect what enters and leaves the prefix cache; needs `identities`.
     pub events: bool,
+    /// What there is below the device.
+    pub tiers: Option<TierConfig>,
 }
 
 /// See the module's documentation.
@@ -112,6 +117,7 @@ pub struct KvManager {
     lru: EvictionOrder,
     pins: Pins,
     events: EventLog,
+    tiers: Option<Tiers>,
     /// The last match, for `lease_match`.
     matched: Vec<u32>,
     /// Leases that end when the step is settled: this step still writes there.
@@ -131,6 +137,7 @@ impl KvManager {
             lru: EvictionOrder::new(blocks),
             pins: Pins::new(blocks, config.max_pinned),
             events: EventLog::new(blocks, config.events),
+            tiers: config.tiers.map(|tiers| Tiers::new(tiers, blocks)),
             matched: Vec::new(),
             settling: Vec::new(),
         }
@@ -170,7 +177,7 @@ impl KvManager {
     /// read. At least one token is left to compute.
     pub fn match_prefix(&mut self, lease: &Lease, tokens: &[Token], step: u64) -> PrefixMatch {
         self.matched.clear();
-        let most = tokens.len().saturating_sub(1) / self.block_size;
+        let most = blocks_to_read(tokens, self.block_size).len();
         let continues =
             self.caching && self.tree.find_prefix(lease.salt, tokens, most, step, &mut self.matched);
         // Leases end from the tail, so the blocks without one are the last.
@@ -197,6 +204,69 @@ impl KvManager {
         lease.sealed = false;
     }
 
+    /// Looks up how many blocks of `tokens` the host has after those of `lease`,
+    /// for [`Self::load`]; at most `most`.
+    pub fn find_below(&mut self, lease: &Lease, tokens: &[Token], most: usize) -> usize {
+        let parent = self.identity_before(lease.salt, lease.blocks.last().copied());
+        let rest = blocks_to_read(tokens, self.block_size).skip(lease.len());
+        self.tiers.as_mut().map_or(0, |tiers| tiers.find(parent(), rest, most))
+    }
+
+    /// Has `step`, which is being planned, load what the last [`Self::find_below`] found
+    /// into the blocks of `lease` after its cached ones.
+    pub fn load(&mut self, lease: &mut Lease, tokens: &[Token], found: usize, step: u64) {
+        let Some(tiers) = &mut self.tiers else { return };
+        let first = lease.cached;
+        tiers.load(&lease.blocks[first..first + found]);
+        for at in first..first + found {
+            let parent = at.checked_sub(1).map(|before| lease.blocks[before]);
+            let content = &tokens[at * self.block_size..(at + 1) * self.block_size];
+            // Loads come before rows: this very step may read the block.
+            let twin = self.tree.insert(lease.salt, parent, content, lease.blocks[at], 0);
+            debug_assert_eq!(twin, None, "the match ended before the block");
+            self.events.entered(lease.blocks[at], step);
+        }
+        lease.cached += found;
+    }
+
+    /// Has what the tiers below the host have of `tokens` fetched to the host;
+    /// returns what to wait for.
+    pub fn fetch(&mut self, lease: &Lease, tokens: &[Token], step: u64) -> Vec<BlockHash> {
+        if !self.tiers.as_ref().is_some_and(Tiers::has_disk) {
+            return Vec::new();
+        }
+        let found = self.match_prefix(lease, tokens, step).blocks;
+        let parent = self.identity_before(lease.salt, self.matched.last().copied());
+        let rest = blocks_to_read(tokens, self.block_size).skip(found);
+        self.tiers.as_mut().map_or_else(Vec::new, |tiers| tiers.fetch(parent(), rest))
+    }
+
+    /// The tiers below the device, if there are some.
+    pub fn tiers(&self) -> Option<&Tiers> {
+        self.tiers.as_ref()
+    }
+
+    /// The tiers below the device, if there are some.
+    pub fn tiers_mut(&mut self) -> Option<&mut Tiers> {
+        self.tiers.as_mut()
+    }
+
+    /// Planning of a step begins.
+    pub fn begin(&mut self, step: u64) {
+        if let Some(tiers) = &mut self.tiers {
+            tiers.begin(step);
+        }
+    }
+
+    /// Planning of a step ends: its copies go to `copies`, which is empty.
+    pub fn take_copies(&mut self, copies: &mut Copies) {
+        if let Some(tiers) = &mut self.tiers {
+            // Blocks that are leased again may be written by this very step, after its saves.
+            tiers.write_through(|block| self.tree.identity(block).filter(|_| self.pool.refs(block) == 0));
+            tiers.take_copies(copies);
+        }
+    }
+
     /// Extends `lease` to `blocks` blocks, evicting cached ones as needed; false,
     /// and nothing changes, if so many are not available.
     #[must_use]
@@ -208,6 +278,9 @@ impl KvManager {
         for _ in 0..missing {
             let block = self.pool.take().or_else(|| {
                 let oldest = self.lru.front()?;
+                if let (Some(tiers), Some(hash)) = (&mut self.tiers, self.tree.identity(oldest)) {
+                    tiers.evict(oldest, hash);
+                }
                 self.forget_leaf(oldest);
                 self.pool.take()
             });
@@ -305,6 +378,9 @@ impl KvManager {
         for &block in lease.blocks.iter().rev() {
             while self.tree.contains(block) {
                 let leaf = self.tree.leaf_under(block);
+                if let (Some(tiers), Some(hash)) = (&mut self.tiers, self.tree.identity(leaf)) {
+                    tiers.forget(&hash);
+                }
                 self.forget_leaf(leaf);
             }
         }
@@ -319,21 +395,37 @@ impl KvManager {
         let unused = self.tree.members().next().is_none();
         self.tree.clear();
         self.pins.clear();
+        if let Some(tiers) = &mut self.tiers {
+            tiers.clear();
+        }
         unused
     }
 
-    /// Takes everything back to the start. Leases that are out are void and must
-    /// be dropped, not released.
+    /// The device's memory is gone; what the tiers below have stays. Leases that
+    /// are out are void and must be dropped, not released.
     pub fn reset(&mut self) {
         self.events.all_leave();
         let events = std::mem::replace(&mut self.events, EventLog::new(0, false));
-        *self = Self { events, ..Self::new(self.config) };
+        let mut tiers = self.tiers.take();
+        if let Some(tiers) = &mut tiers {
+            tiers.recover();
+        }
+        *self = Self { events, tiers, ..Self::new(self.config) };
+    }
+
+    /// The identity of `last`, or of what is before the first block.
+    fn identity_before(&self, salt: u64, last: Option<u32>) -> impl FnOnce() -> BlockHash + use<> {
+        let identity = last.and_then(|last| self.tree.identity(last));
+        move || identity.unwrap_or_else(|| BlockHash::root(salt))
     }
 
     fn release_block(&mut self, block: u32) {
         if self.pool.release(block) {
             if self.tree.contains(block) {
                 self.lru.push_back(block, self.pins.contains(block));
+                if let Some(tiers) = &mut self.tiers {
+                    tiers.unleased(block);
+                }
             } else {
                 self.pool.give_back(block);
             }
@@ -351,7 +443,13 @@ impl KvManager {
     }
 
     pub(super) fn parts(&self) -> Parts<'_> {
-        let Self { pool, tree, lru, pins, settling, .. } = self;
-        Parts { pool, tree, lru, pins, settling }
+        let Self { pool, tree, lru, pins, settling, tiers, .. } = self;
+        Parts { pool, tree, lru, pins, settling, tiers: tiers.as_ref() }
     }
+}
+
+/// The blocks of `tokens` that need not be computed if they are found: all that
+/// are full, but one token is left to compute.
+fn blocks_to_read(tokens: &[Token], block_size: usize) -> std::slice::ChunksExact<'_, Token> {
+    tokens[..tokens.len().saturating_sub(1)].chunks_exact(block_size)
 }

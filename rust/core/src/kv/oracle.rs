@@ -401,6 +401,7 @@ proptest! {
             max_pinned,
             identities: true,
             events: true,
+            tiers: None,
         };
         let mut pair = Pair {
             kv: KvManager::new(config),

@@ -7,7 +7,7 @@ use super::scheduler::Scheduler;
 use super::step::Step;
 use crate::kv::manager::PrefixMatch;
 
-/// Sequences passed over in one step because another computes their prefix;
+/// Sequences passed over in one step because their prefix is on its way;
 /// bounds the look-ups a step makes.
 const MOST_DEFERRED: usize = 16;
 
@@ -19,7 +19,8 @@ pub struct Admission {
 
 enum Outcome {
     Admitted,
-    /// A sequence in this step computes blocks that it can share in the next.
+    /// It can share soon: a sequence in this step computes blocks for the next, or
+    /// some are on their way from disk.
     Deferred,
     /// No room; later ones must not overtake it.
     Full,
@@ -85,6 +86,17 @@ impl Scheduler {
         (found, fits)
     }
 
+    /// True while content that a waiting sequence can use comes from disk.
+    pub(super) fn awaits_disk(&mut self, index: usize) -> bool {
+        let Self { sequences, kv, now_ns, .. } = self;
+        let sequence = &mut sequences[index];
+        if *now_ns >= sequence.awaited_until_ns {
+            sequence.awaited.clear();
+        }
+        sequence.awaited.retain(|hash| kv.tiers().is_some_and(|tiers| tiers.is_fetching(hash)));
+        !sequence.awaited.is_empty()
+    }
+
     fn try_admit(&mut self, first: Candidate, budget: &mut Budget, step: &mut Step) -> Outcome {
         let index = first.index;
         let heap_words = self.sequences[index].heap_words();
@@ -92,7 +104,7 @@ impl Scheduler {
             return Outcome::Full;
         }
         let (found, fits) = self.fits(index);
-        if found.continues {
+        if found.continues || self.awaits_disk(index) {
             return Outcome::Deferred;
         }
         if !fits || found.blocks + 1 > budget.deltas {
@@ -102,13 +114,16 @@ impl Scheduler {
         let sequence = &mut self.sequences[index];
         let blocks = self.kv.blocks_for(sequence.tokens.len());
         self.kv.lease_match(&mut sequence.lease);
+        let most_below = if sequence.owes_prompt_logprobs() { 0 } else { budget.deltas - found.blocks - 1 };
+        let below = self.kv.find_below(&sequence.lease, &sequence.tokens, most_below);
         let grown = self.kv.grow(&mut sequence.lease, blocks);
         debug_assert!(grown, "fits() counted the blocks");
+        self.kv.load(&mut sequence.lease, &sequence.tokens, below, step.number);
 
         self.tickets += 1;
         sequence.ticket = self.tickets;
         sequence.slot = Some(slot);
-        sequence.scheduled = found.blocks * self.block_size;
+        sequence.scheduled = (found.blocks + below) * self.block_size;
         let most = sequence.max_len(self.context_len);
         sequence.tokens.reserve_exact(most - sequence.tokens.len());
         sequence.lease.reserve(self.kv.blocks_for(most));
@@ -118,6 +133,7 @@ impl Scheduler {
         }
         self.counters.prefix_query_tokens += sequence.tokens.len() as u64;
         self.counters.prefix_hit_tokens += sequence.scheduled as u64;
+        self.counters.host_hit_tokens += (below * self.block_size) as u64;
 
         let len = sequence.tokens.len();
         let owed = len.saturating_sub(sequence.charged.max(sequence.scheduled));

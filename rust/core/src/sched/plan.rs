@@ -14,11 +14,13 @@ impl Scheduler {
         step.clear();
         step.number = self.step + 1;
         let mut budget = Budget::new(&self.dims);
+        self.kv.begin(step.number);
         self.make_room();
         self.plan_single_tokens(&mut budget, step);
         self.plan_chunks(&mut budget, step);
         self.kv.settle();
-        if step.rows.is_empty() && self.wide.is_empty() {
+        self.kv.take_copies(&mut step.copies);
+        if step.rows.is_empty() && self.wide.is_empty() && step.copies.is_empty() {
             return false;
         }
         step.rows.append(&mut self.wide);

@@ -23,6 +23,9 @@ impl Scheduler {
     /// gives it the slot and blocks that it lacks.
     pub(super) fn make_room(&mut self) {
         let Some(Candidate { rank, index, .. }) = self.waiting.first() else { return };
+        if self.awaits_disk(index) {
+            return;
+        }
         let displaced = |victim: &Candidate| self.waiting.displaces(rank, victim.rank);
         if !self.running.last().is_some_and(|last| displaced(&last)) {
             return;

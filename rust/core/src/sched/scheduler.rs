@@ -14,10 +14,15 @@ use crate::error::{Error, Result};
 use crate::event::FinishReason;
 use crate::frame::Dims;
 use crate::ids::{RequestId, Slot};
-use crate::kv::{KvConfig, KvEvents, KvManager, Lease};
+use crate::kv::tiers::Tiers;
+use crate::kv::{BlockHash, KvConfig, KvEvents, KvManager, Lease, TierConfig};
 use crate::limits::EngineLimits;
 use crate::request::EngineRequest;
 use crate::stats::Stats;
+
+/// How long a request waits for content from disk before it is computed instead,
+/// should the disk hang; nanoseconds.
+const FETCH_PATIENCE_NS: u64 = 5_000_000_000;
 
 /// Sequences, the order in which they are served, and the memory they hold.
 #[derive(Debug)]
@@ -73,8 +78,14 @@ impl Scheduler {
                 block_size: limits.block_size,
                 caching: limits.enable_prefix_caching,
                 max_pinned: (f64::from(limits.max_pinned_share) * f64::from(limits.num_blocks)) as usize,
-                identities: limits.kv_events,
+                identities: limits.kv_events || limits.host_blocks > 0,
                 events: limits.kv_events,
+                tiers: (limits.host_blocks > 0).then_some(TierConfig {
+                    host_slots: limits.host_blocks,
+                    most_copies: dims.copies,
+                    loads: limits.host_load_tokens < limits.block_size as f32,
+                    disk: limits.disk_tier,
+                }),
             }),
             free_slots: slots(limits.max_num_seqs),
             freed: Vec::with_capacity(2 * dims.slots),
@@ -107,6 +118,8 @@ impl Scheduler {
         self.arrivals += 1;
         let index = self.sequences.vacant_key();
         let candidate = Candidate { rank, index, tenant: request.tenant };
+        let lease = Lease::new(request.cache_salt);
+        let awaited = self.fetch(&lease, &request);
         self.sequences.insert(Sequence {
             id: request.id,
             tokens: request.prompt.to_vec(),
@@ -115,7 +128,9 @@ impl Scheduler {
             charged: 0,
             scheduled: 0,
             unread: 0,
-            lease: Lease::new(request.cache_salt),
+            lease,
+            awaited,
+            awaited_until_ns: self.now_ns.saturating_add(FETCH_PATIENCE_NS),
             synced: 0,
             slot: None,
             ticket: 0,
@@ -182,6 +197,26 @@ impl Scheduler {
         self.counters.finished.count(reason);
     }
 
+    /// The tiers below the device, if there are some.
+    pub fn tiers(&mut self) -> Option<&mut Tiers> {
+        self.kv.tiers_mut()
+    }
+
+    /// The copies of a step are done.
+    pub fn commit_copies(&mut self, step: &Step) {
+        self.counters.host_saved_blocks += step.copies.saves.len() as u64;
+        if let Some(tiers) = self.kv.tiers_mut() {
+            tiers.commit(step.number, &step.copies);
+        }
+    }
+
+    /// The copies of a step will not be done.
+    pub fn abandon_copies(&mut self, step: &Step) {
+        if let Some(tiers) = self.kv.tiers_mut() {
+            tiers.abandon(&step.copies);
+        }
+    }
+
     /// Takes the blocks of a running sequence out of the prefix cache.
     pub fn forget(&mut self, index: usize) {
         self.kv.forget(&self.sequences[index].lease);
@@ -202,6 +237,14 @@ impl Scheduler {
     /// What entered and left the prefix cache.
     pub fn take_kv_events(&mut self) -> KvEvents {
         self.kv.take_events()
+    }
+
+    /// Starts to fetch what the disk has for a new request.
+    fn fetch(&mut self, lease: &Lease, request: &EngineRequest) -> Vec<BlockHash> {
+        match request.sampling.prompt_logprobs {
+            Some(_) => Vec::new(),
+            None => self.kv.fetch(lease, &request.prompt, self.step + 1),
+        }
     }
 
     /// Takes a running sequence off its slot and blocks.
@@ -281,6 +324,8 @@ impl Scheduler {
             blocks_used: self.kv.leased(),
             blocks_cached: self.kv.cached(),
             blocks_pinned: self.kv.pinned(),
+            host_blocks_used: self.kv.tiers().map_or(0, Tiers::host_used),
+            disk_blocks: self.kv.tiers().map_or(0, Tiers::on_disk),
             kv_usage: self.kv.leased() as f64 / self.kv.total() as f64,
             ..self.counters
         }

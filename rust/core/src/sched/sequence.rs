@@ -2,7 +2,7 @@
 
 use super::queue::Candidate;
 use crate::ids::{RequestId, Slot, Token};
-use crate::kv::Lease;
+use crate::kv::{BlockHash, Lease};
 use crate::request::{Deadlines, Retain, SamplingParams, StopRules};
 
 /// One sequence, waiting or running.
@@ -24,6 +24,9 @@ pub struct Sequence {
     pub unread: usize,
     /// Its KV blocks.
     pub lease: Lease,
+    /// Content on its way from disk that it waits for, and until when.
+    pub awaited: Vec<BlockHash>,
+    pub awaited_until_ns: u64,
     /// Leading block table entries that the workers know.
     pub synced: usize,
     /// Its row on the workers while it runs.

@@ -2,6 +2,7 @@
 
 use crate::frame::Dims;
 use crate::ids::{BlockId, Slot};
+use crate::kv::Copies;
 
 /// One sequence's share of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Step {
     pub begun: Vec<usize>,
     /// Changes to block tables.
     pub deltas: Vec<Delta>,
+    /// Blocks that move between device and host before the rows.
+    pub copies: Copies,
     /// The work; rows of one token come first.
     pub rows: Vec<Row>,
     /// Tokens of all rows.
@@ -57,6 +60,7 @@ impl Step {
             freed: Vec::with_capacity(2 * dims.slots),
             begun: Vec::with_capacity(dims.slots),
             deltas: Vec::with_capacity(dims.deltas),
+            copies: Copies::with_capacity(dims.copies),
             rows: Vec::with_capacity(dims.slots),
             tokens: 0,
         }
@@ -67,6 +71,7 @@ impl Step {
         self.freed.clear();
         self.begun.clear();
         self.deltas.clear();
+        self.copies.clear();
         self.rows.clear();
         self.tokens = 0;
     }

@@ -3,14 +3,14 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use octavo_core::fake::FakeWorker;
 use octavo_core::frame::Buffer;
 use octavo_core::{
-    Deadlines, Engine, EngineLimits, EngineRequest, Event, EventKind, FinishReason, Policy, RequestId,
-    SamplingParams, StopRules, Token, TokenLogprobs,
+    BlockHash, Deadlines, Engine, EngineLimits, EngineRequest, Event, EventKind, FinishReason, Policy,
+    RequestId, SamplingParams, StopRules, Token, TokenLogprobs, Transfer,
 };
 
 pub fn limits() -> EngineLimits {
@@ -28,6 +28,9 @@ pub fn limits() -> EngineLimits {
         enable_prefix_caching: true,
         max_pinned_share: 0.5,
         kv_events: false,
+        host_blocks: 0,
+        host_load_tokens: 0.0,
+        disk_tier: false,
         policy: Policy::Fcfs,
         pipeline_depth: 1,
     }
@@ -85,9 +88,30 @@ pub struct Driver {
     /// Requests in the order in which they ended.
     pub ended: Vec<u64>,
     events: Vec<Event>,
+    pub disk: Disk,
+}
+
+/// Files by their content's name, and transfers that are not done.
+#[derive(Debug, Default)]
+pub struct Disk {
+    pub files: HashMap<BlockHash, Vec<u64>>,
+    pub queue: VecDeque<Transfer>,
+    /// Every so many transfers fail.
+    pub fails_every: usize,
+    done: usize,
 }
 
 impl Driver {
+    /// A new process that finds what another left on its disk.
+    pub fn with_disk(limits: EngineLimits, files: HashMap<BlockHash, Vec<u64>>) -> Self {
+        let mut driver = Self::new(limits);
+        for &hash in files.keys() {
+            driver.engine.set_on_disk(hash, true);
+        }
+        driver.disk.files = files;
+        driver
+    }
+
     pub fn new(limits: EngineLimits) -> Self {
         let worker = FakeWorker::new(&limits);
         let engine = Engine::new(limits).unwrap();
@@ -101,7 +125,36 @@ impl Driver {
             received: BTreeMap::new(),
             ended: Vec::new(),
             events: Vec::new(),
+            disk: Disk::default(),
         }
+    }
+
+    /// Does the oldest transfer; false if there is none.
+    pub fn transfer(&mut self) -> bool {
+        let mut transfers = Vec::new();
+        self.engine.take_transfers(&mut transfers);
+        self.disk.queue.extend(transfers);
+        let Some(transfer) = self.disk.queue.pop_front() else { return false };
+        self.disk.done += 1;
+        let fails = self.disk.fails_every > 0 && self.disk.done.is_multiple_of(self.disk.fails_every);
+        match transfer {
+            Transfer::Store { hash, slot } if !fails => {
+                self.disk.files.insert(hash, self.worker.host_slot(slot).to_vec());
+            }
+            Transfer::Fetch { hash, slot } if !fails => {
+                self.worker.host_slot(slot).copy_from_slice(&self.disk.files[&hash]);
+            }
+            // A failed fetch may have written a part.
+            Transfer::Fetch { slot, .. } => self.worker.host_slot(slot)[0] = 77,
+            Transfer::Store { .. } => {}
+            Transfer::Delete { hash } => {
+                self.disk.files.remove(&hash);
+            }
+            Transfer::Clear => self.disk.files.clear(),
+        }
+        self.engine.transferred(transfer, !fails);
+        self.check();
+        true
     }
 
     pub fn add(&mut self, request: EngineRequest) {
@@ -155,6 +208,7 @@ impl Driver {
         let mut turns = 0;
         while self.engine.has_work() {
             self.turn();
+            self.transfer();
             turns += 1;
             assert!(turns < 100_000, "the engine does not come to an end: {:?}", self.engine.stats());
         }
@@ -164,7 +218,7 @@ impl Driver {
 
     /// The worker dies with all that it holds and what it had to do.
     pub fn kill_worker(&mut self) {
-        self.worker = FakeWorker::new(self.engine.limits());
+        self.worker.reborn(self.engine.limits());
         self.spare.extend(self.frames.drain(..));
         self.engine.recover();
         self.check();

@@ -151,6 +151,9 @@ pub fn limits() -> EngineLimits {
         enable_prefix_caching: true,
         max_pinned_share: 0.5,
         kv_events: false,
+        host_blocks: 0,
+        host_load_tokens: 0.0,
+        disk_tier: false,
         policy: Policy::Fcfs,
         pipeline_depth: 2,
     }
