@@ -71,6 +71,20 @@ class EngineHandle:
         max_queued_tokens: int | None = None,
         publisher: KvPublisher | None = None,
     ) -> EngineHandle: ...
+    def attach_disk(
+        self,
+        host: int,
+        host_blocks: int,
+        block_bytes: int,
+        path: str,
+        capacity_bytes: int,
+        fingerprint: bytes,
+    ) -> int:
+        """Put a disk tier below the host tier whose memory has the descriptor `host`.
+
+        Returns how many blocks of earlier runs it has. ValueError where the folder cannot be used.
+        """
+
     def plan(self, frame: Buffer, timeout_s: float) -> Planned:
         """Plan the next step into `frame`, waiting up to `timeout_s` seconds if there is nothing to do."""
 

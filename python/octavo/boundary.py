@@ -20,6 +20,9 @@ class Limits(TypedDict):
     watermark: float
     enable_prefix_caching: bool
     max_pinned_share: float
+    host_blocks: int
+    host_load_tokens: float
+    disk_tier: bool
     policy: str
     pipeline_depth: int
 

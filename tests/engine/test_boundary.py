@@ -32,6 +32,9 @@ LIMITS = {
     "watermark": 0.0,
     "enable_prefix_caching": True,
     "max_pinned_share": 0.5,
+    "host_blocks": 0,
+    "host_load_tokens": 0.0,
+    "disk_tier": False,
     "policy": "fcfs",
     "pipeline_depth": 2,
 }

@@ -205,6 +205,9 @@ def test_a_frame_of_another_version_is_refused() -> None:
         "watermark": 0.0,
         "enable_prefix_caching": False,
         "max_pinned_share": 0.5,
+        "host_blocks": 0,
+        "host_load_tokens": 0.0,
+        "disk_tier": False,
         "policy": "fcfs",
         "pipeline_depth": 1,
     }

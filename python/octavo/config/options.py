@@ -138,6 +138,26 @@ class EngineConfig:
         "Tell routers over ZeroMQ what the prefix cache holds, such as "
         '{"enable_kv_cache_events": true, "endpoint": "tcp://*:5557"}; docs/kv-events.md has the keys.',
     )
+    kv_offloading_size: float | None = option(
+        None,
+        NUMBER,
+        MEMORY,
+        "Host memory in GiB for KV blocks that the device gives up; preempted requests and later ones with the "
+        "same prefix load them instead of computing them again.",
+        aliases=("swap_space",),
+        default_text="none; 1 with kv_disk_path",
+        minimum=0,
+    )
+    kv_disk_path: str | None = option(
+        None,
+        STRING,
+        MEMORY,
+        "Folder to keep KV blocks in, so that a restart finds the prefixes of earlier runs. Holds what users sent: "
+        "only this user can read it.",
+    )
+    kv_disk_size: float = option(
+        10.0, NUMBER, MEMORY, "Most GiB in kv_disk_path; the least recently used blocks go.", above=0
+    )
     watermark: float = option(
         0.0,
         NUMBER,

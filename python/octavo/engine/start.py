@@ -12,6 +12,7 @@ from octavo._core import EngineClient, EngineHandle, KvPublisher, TextModel, fra
 from octavo.config.kv_events import publisher_config
 from octavo.engine import demo
 from octavo.engine.errors import ModelError
+from octavo.engine.fingerprint import kv_fingerprint
 from octavo.engine.source import find_model, find_tokenizer
 from octavo.executor.errors import WorkerError
 from octavo.executor.inline import InlineExecutor
@@ -28,6 +29,8 @@ _log = logging.getLogger("octavo")
 
 _ADDED_TOKENS = 1024
 _NO_LIMIT = 1 << 28
+_STAGING_GIB = 1.0
+_FEWEST_HOST_BLOCKS = 4
 _MAX_N = 16384
 _MAX_STOP_STRINGS = 64
 
@@ -102,7 +105,10 @@ def _assemble(
     client_config = _client_config(config, text, defaults, facts["vocab_size"])
     client = EngineClient(handle, text, json.dumps(client_config))
     depth = config.pipeline_depth if isinstance(executor, ProcessExecutor) else 1
-    executor.start(limits, frame_layout(limits), depth)
+    host_bytes = limits["host_blocks"] * facts["kv_bytes_per_block"]
+    executor.start(limits, frame_layout(limits), depth, host_bytes)
+    if config.kv_disk_path is not None:
+        _attach_disk(config, model, facts, limits["host_blocks"], executor, handle)
     return StartedEngine(config, model, text, executor, handle, client, facts, defaults)
 
 
@@ -142,6 +148,7 @@ def worker_config(config: EngineConfig, model: Path) -> dict[str, Any]:
         "load_format": config.load_format,
         "hf_overrides": config.hf_overrides,
         "cpu_threads": config.cpu_threads,
+        "measure_copies": _host_gib(config) > 0,
     }
 
 
@@ -160,9 +167,49 @@ def engine_limits(config: EngineConfig, facts: dict[str, Any]) -> Limits:
         "watermark": config.watermark,
         "enable_prefix_caching": config.enable_prefix_caching,
         "max_pinned_share": config.max_pinned_share,
+        "host_blocks": _host_blocks(config, facts),
+        "host_load_tokens": facts["host_load_tokens"],
+        "disk_tier": config.kv_disk_path is not None,
         "policy": config.scheduling_policy,
         "pipeline_depth": config.pipeline_depth,
     }
+
+
+def _host_gib(config: EngineConfig) -> float:
+    if config.kv_offloading_size is None:
+        return _STAGING_GIB if config.kv_disk_path is not None else 0.0
+    return config.kv_offloading_size
+
+
+def _host_blocks(config: EngineConfig, facts: dict[str, Any]) -> int:
+    asked, block = round(_host_gib(config) * 2**30), facts["kv_bytes_per_block"]
+    if asked == 0:
+        return 0
+    if asked < block * _FEWEST_HOST_BLOCKS:
+        raise ModelError(
+            f"kv_offloading_size is {_host_gib(config)} GiB and a KV block of this model has {block} bytes; "
+            f"give it at least {_FEWEST_HOST_BLOCKS * block / 2**30:.4f} GiB ({_FEWEST_HOST_BLOCKS} blocks)"
+        )
+    return min(asked // block, _NO_LIMIT)
+
+
+def _attach_disk(
+    config: EngineConfig,
+    model: Path,
+    facts: dict[str, Any],
+    host_blocks: int,
+    executor: Executor,
+    handle: EngineHandle,
+) -> None:
+    found = handle.attach_disk(
+        executor.host_memory.fileno(),
+        host_blocks,
+        facts["kv_bytes_per_block"],
+        str(Path(str(config.kv_disk_path)).expanduser()),
+        round(config.kv_disk_size * 2**30),
+        kv_fingerprint(config, model, facts),
+    )
+    _log.info("KV on disk: %d blocks of earlier runs found in %s", found, config.kv_disk_path)
 
 
 def sampling_defaults(config: EngineConfig, text: TextModel) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class Buffers:
 
 
 class SharedMemory:
-    """Anonymous memory that a child can map by its descriptor; sized once limits are known."""
+    """Anonymous memory that others can map by its descriptor; sized once it is known how much is needed."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = _anonymous_file() if descriptor is None else descriptor
@@ -121,11 +121,13 @@ class SharedMemory:
 
     def buffers(self, depth: int, frame_bytes: int, result_bytes: int) -> Buffers:
         """Map `depth` frames, then `depth` results; sizes are multiples of 64 bytes."""
-        size = depth * (frame_bytes + result_bytes)
+        return _split(self.map(depth * (frame_bytes + result_bytes)), depth, frame_bytes, result_bytes)
+
+    def map(self, size: int) -> memoryview:
+        """The first `size` bytes. Raises OSError where there is no room for them."""
         if os.fstat(self._descriptor).st_size < size:
             os.ftruncate(self._descriptor, size)
-        view = memoryview(mmap.mmap(self._descriptor, size))
-        return _split(view, depth, frame_bytes, result_bytes)
+        return memoryview(mmap.mmap(self._descriptor, size))
 
     def close(self) -> None:
         """Close the descriptor; mapped buffers stay valid."""

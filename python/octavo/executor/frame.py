@@ -18,7 +18,7 @@ Column = tuple[str, str, int, "Sequence[int]"]
 """Name, type, offset in bytes, shape."""
 
 MAGIC = int.from_bytes(b"OCTV", "big")
-VERSION = 1
+VERSION = 2
 
 SAMPLE = 1
 """Bit of `row_flags`: sample after the row's last token."""
@@ -63,6 +63,10 @@ class Frame(_Columns):
     delta_slot: Tensor
     delta_index: Tensor
     delta_block: Tensor
+    save_block: Tensor
+    save_slot: Tensor
+    load_block: Tensor
+    load_slot: Tensor
     row_slot: Tensor
     row_query_start: Tensor
     row_computed: Tensor

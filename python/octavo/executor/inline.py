@@ -7,7 +7,7 @@ import traceback
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from octavo.executor.channel import Buffers, private_buffers
+from octavo.executor.channel import Buffers, SharedMemory, private_buffers
 from octavo.executor.errors import WorkerError
 from octavo.executor.process import THREAD_MANNERS
 from octavo.executor.worker import one_line, runner_config, step_views
@@ -30,6 +30,7 @@ class InlineExecutor:
         self._steps: list[tuple[Frame, StepResult]] = []
         self._ready: list[int] = []
         self.buffers = Buffers([], [])
+        self.host_memory = SharedMemory()
 
     def load(self) -> dict[str, Any]:
         """Load the model; returns the fields of ModelFacts. Raises WorkerError with one readable line."""
@@ -46,8 +47,10 @@ class InlineExecutor:
         self._runner = runner
         return facts
 
-    def start(self, limits: Limits, layout: FrameLayout, depth: int) -> None:
-        """Get ready for steps."""
+    def start(self, limits: Limits, layout: FrameLayout, depth: int, host_bytes: int) -> None:
+        """Get ready for steps, with a host tier of `host_bytes`."""
+        if limits["host_blocks"] and self._runner is not None:
+            self._runner.attach_host(self.host_memory.map(host_bytes), limits["host_blocks"])
         self.buffers = private_buffers(depth, layout["frame_bytes"], layout["result_bytes"])
         self._steps = step_views(self.buffers, layout)
 
@@ -76,3 +79,4 @@ class InlineExecutor:
         """Let go of the model."""
         self._runner = None
         self._steps = []
+        self.host_memory.close()

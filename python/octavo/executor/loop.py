@@ -13,7 +13,7 @@ from octavo.executor.errors import WorkerAbandonedError, WorkerDiedError, Worker
 if TYPE_CHECKING:
     from octavo._core import EngineHandle
     from octavo.boundary import FrameLayout, Limits
-    from octavo.executor.channel import Buffers
+    from octavo.executor.channel import Buffers, SharedMemory
 
 _log = logging.getLogger("octavo")
 
@@ -24,12 +24,14 @@ class Executor(Protocol):
     """Where steps are computed: in this process or in another."""
 
     buffers: Buffers
+    host_memory: SharedMemory
+    """Of the host tier; the worker's death does not touch it."""
 
     def load(self) -> dict[str, Any]:
         """Load the model and say what it is."""
 
-    def start(self, limits: Limits, layout: FrameLayout, depth: int) -> None:
-        """Get ready for steps under these limits."""
+    def start(self, limits: Limits, layout: FrameLayout, depth: int, host_bytes: int) -> None:
+        """Get ready for steps under these limits, with a host tier of `host_bytes`."""
 
     def submit(self, index: int) -> None:
         """Have frame `index` computed."""

@@ -39,16 +39,17 @@ class ProcessExecutor:
         self._config = dict(config)
         self._progress = progress
         self._leave = leave
-        self._started: tuple[Limits, FrameLayout, int] | None = None
+        self._started: tuple[Limits, FrameLayout, int, int] | None = None
         self.buffers = Buffers([], [])
         try:
             self._memory = SharedMemory()
+            self.host_memory = SharedMemory()
         except OSError as error:
             raise _cannot_start(error) from error
         try:
             self._spawn()
         except WorkerError:
-            self._memory.close()
+            self._close_memory()
             raise
 
     def load(self) -> dict[str, Any]:
@@ -57,13 +58,14 @@ class ProcessExecutor:
         self._facts = facts
         return facts
 
-    def start(self, limits: Limits, layout: FrameLayout, depth: int) -> None:
-        """Map step memory on both sides and get ready for steps."""
-        self._started = (limits, layout, depth)
+    def start(self, limits: Limits, layout: FrameLayout, depth: int, host_bytes: int) -> None:
+        """Map step memory on both sides and get ready for steps, with a host tier of `host_bytes`."""
+        self._started = (limits, layout, depth, host_bytes)
         if not self.buffers.frames:
             self.buffers = self._memory.buffers(depth, layout["frame_bytes"], layout["result_bytes"])
         overlap = self._facts["device"] != "cpu"
-        self._send({"type": "start", "layout": layout, "depth": depth, "overlap": overlap})
+        host = {"slots": limits["host_blocks"], "bytes": host_bytes}
+        self._send({"type": "start", "layout": layout, "depth": depth, "overlap": overlap, "host": host})
         self._expect("started")
 
     def submit(self, index: int) -> None:
@@ -95,25 +97,29 @@ class ProcessExecutor:
             raise WorkerError("the worker was never started")
         if self._leave():
             raise _abandoned()
-        limits, layout, depth = self._started
+        limits, layout, depth, host_bytes = self._started
         self._stop()
         exactly = {"num_gpu_blocks_override": limits["num_blocks"], "max_model_len": limits["max_model_len"]}
         self._config |= exactly
         self._spawn()
         self.load()
-        self.start(limits, layout, depth)
+        self.start(limits, layout, depth, host_bytes)
 
     def close(self) -> None:
         """End the worker."""
         self._stop()
+        self._close_memory()
+
+    def _close_memory(self) -> None:
         self._memory.close()
+        self.host_memory.close()
 
     def _spawn(self) -> None:
         try:
             ours, theirs = Channel.pair()
         except OSError as error:
             raise _cannot_start(error) from error
-        passed = (theirs.fileno(), self._memory.fileno())
+        passed = (theirs.fileno(), self._memory.fileno(), self.host_memory.fileno())
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         command = [sys.executable, "-P", "-m", "octavo.executor.worker", *map(str, passed)]

@@ -9,6 +9,7 @@ import torch
 
 from octavo import ops
 from octavo.executor import kv_cache
+from octavo.executor.host_tier import HostTier, load_cost_tokens
 from octavo.executor.machine import available_memory_bytes, keep_freed_memory, usable_cpus
 from octavo.executor.pending import Pending
 from octavo.executor.rows import Rows, Step, blank_prefill, new_slots
@@ -33,6 +34,8 @@ _DTYPES = {
     "float16": torch.float16,
     "half": torch.float16,
 }
+
+_MEASURED_TOKENS = 64
 
 _LOGIT_ELEMENTS = 1 << 24
 """Bound on the logits of prompt tokens held at once."""
@@ -59,6 +62,8 @@ class RunnerConfig:
     load_format: str = "auto"
     hf_overrides: Mapping[str, Any] = field(default_factory=dict)
     cpu_threads: int | None = None
+    measure_copies: bool = False
+    """Find out what copying a block costs, for a host tier."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ class ModelFacts:
     kv_bytes_per_block: int
     weight_bytes: int
     device: str
+    host_load_tokens: float
+    """What copying a block from the host costs, in prompt tokens computed in the same time; 0 if not measured."""
     kv_explanation: str
     """One sentence: how large KV memory is, why, and which option changes it."""
 
@@ -88,6 +95,7 @@ class Runner:
 
     def __init__(self, config: RunnerConfig) -> None:
         self._config = config
+        self._host: HostTier | None = None
 
     @torch.inference_mode()
     def load(self, progress: Callable[[str], None]) -> ModelFacts:
@@ -131,7 +139,20 @@ class Runner:
             kv_bytes_per_block=shape.bytes_per_block,
             weight_bytes=weight_bytes(self._model),
             device=_device_name(self._device),
+            host_load_tokens=self._host_load_tokens() if config.measure_copies else 0.0,
             kv_explanation=plan.explanation,
+        )
+
+    def attach_host(self, memory: memoryview, slots: int) -> None:
+        """Give the KV cache a host tier of `slots` blocks in `memory`."""
+        self._host = HostTier(memory, slots, self._caches)
+
+    def _host_load_tokens(self) -> float:
+        count = min(_MEASURED_TOKENS, self._config.max_num_batched_tokens)
+        tokens = torch.zeros(count, dtype=torch.int64, device=self._device)
+        metadata = blank_prefill(count, self._config.block_size, self._device)
+        return load_cost_tokens(
+            self._caches, lambda: self._model(tokens, tokens, metadata, self._caches), count
         )
 
     def _fill(self, checkpoint: Checkpoint, progress: Progress) -> None:
@@ -150,12 +171,14 @@ class Runner:
     @torch.inference_mode()
     def launch(self, frame: Frame) -> Pending:
         """Starts a frame's work; on a GPU the result is read back by `Pending.write`."""
-        _, _, number, rows, num_tokens, new, freed, deltas, *_ = frame.header.tolist()
+        _, _, number, rows, num_tokens, new, freed, deltas, _, saves, loads, *_ = frame.header.tolist()
         if freed:
             self._sampler.free(frame.freed_slot.numpy()[:freed])
         for slot in new_slots(frame, new) if new else ():
             self._sampler.add(slot)
         self._rows.apply_deltas(frame, deltas)
+        if self._host is not None:
+            self._host.apply(frame, saves, loads)
         if rows == 0:
             return Pending(number, None, None, [])
         step = self._rows.prepare(frame, number, rows, num_tokens)

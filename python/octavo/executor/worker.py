@@ -1,4 +1,4 @@
-"""The process that computes: `python -m octavo.executor.worker CHANNEL MEMORY` (two descriptors).
+"""The process that computes: `python -m octavo.executor.worker CHANNEL MEMORY HOST` (descriptors).
 
 It loads the model, says what it found, maps the step memory, and then computes one frame for each doorbell.
 It ends when the server process does; what goes wrong goes back as one line, with a traceback beside it.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> int:
     """Serve steps until the channel closes."""
     channel = Channel.inherited(int(arguments[0]))
-    memory = SharedMemory(int(arguments[1]))
+    memory, host = SharedMemory(int(arguments[1])), SharedMemory(int(arguments[2]))
     threading.Thread(target=_leave_with_server, args=(channel.fileno(),), daemon=True).start()
     phase = "loading"
     try:
         runner = _load(channel)
         phase = "computing"
-        _serve(channel, memory, runner)
+        _serve(channel, memory, host, runner)
     except PeerDiedError:
         return 0
     except Exception as error:
@@ -87,10 +87,12 @@ def _load(channel: Channel) -> Runner:
     return runner
 
 
-def _serve(channel: Channel, memory: SharedMemory, runner: Runner) -> None:
+def _serve(channel: Channel, memory: SharedMemory, host: SharedMemory, runner: Runner) -> None:
     start = _message(channel, "start")
     layout: FrameLayout = start["layout"]
     steps = step_views(memory.buffers(start["depth"], layout["frame_bytes"], layout["result_bytes"]), layout)
+    if start["host"]["slots"]:
+        runner.attach_host(host.map(start["host"]["bytes"]), start["host"]["slots"])
     gc.freeze()
     channel.send({"type": "started"})
     if start["overlap"]:

@@ -1,9 +1,11 @@
 //! The engine as the step loop sees it.
 
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use octavo_server::engine::QueueLimits;
+use octavo_server::engine::{DiskTierConfig, QueueLimits};
 use octavo_server::metrics::Metrics;
 use octavo_server::{EngineHandle as Handle, Planned as Plan};
 use pyo3::prelude::*;
@@ -59,6 +61,25 @@ impl EngineHandle {
         .map(Self)
     }
 
+    /// Put a disk tier below the host tier whose memory has the descriptor `host`; returns how many blocks of
+    /// earlier runs it has. `ValueError` where the folder cannot be used.
+    #[expect(clippy::too_many_arguments, reason = "each is a number of the tier")]
+    fn attach_disk(
+        &self,
+        py: Python<'_>,
+        host: i32,
+        host_blocks: u32,
+        block_bytes: usize,
+        path: PathBuf,
+        capacity_bytes: u64,
+        fingerprint: [u8; 32],
+    ) -> PyResult<usize> {
+        // SAFETY: the caller's descriptor is open during the call; it is duplicated at once.
+        let host = unsafe { BorrowedFd::borrow_raw(host) }.try_clone_to_owned()?;
+        let config = DiskTierConfig { host, host_blocks, block_bytes, path, capacity_bytes, fingerprint };
+        enter(py, || self.0.attach_disk(config))
+    }
+
     /// Plan the next step into `frame`, waiting up to `timeout_s` seconds if there is nothing to do.
     fn plan(&self, py: Python<'_>, mut frame: Bytes, timeout_s: f64) -> PyResult<Planned> {
         let timeout = duration(timeout_s)?;
@@ -111,6 +132,10 @@ impl EngineHandle {
         described.set_item("blocks_total", stats.blocks_total)?;
         described.set_item("blocks_used", stats.blocks_used)?;
         described.set_item("blocks_cached", stats.blocks_cached)?;
+        described.set_item("host_blocks_used", stats.host_blocks_used)?;
+        described.set_item("disk_blocks", stats.disk_blocks)?;
+        described.set_item("host_hit_tokens", stats.host_hit_tokens)?;
+        described.set_item("host_saved_blocks", stats.host_saved_blocks)?;
         described.set_item("kv_usage", stats.kv_usage)?;
         described.set_item("prefix_query_tokens", stats.prefix_query_tokens)?;
         described.set_item("prefix_hit_tokens", stats.prefix_hit_tokens)?;

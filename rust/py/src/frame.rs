@@ -24,6 +24,9 @@ pub struct Limits {
     watermark: f32,
     enable_prefix_caching: bool,
     max_pinned_share: f32,
+    host_blocks: u32,
+    host_load_tokens: f32,
+    disk_tier: bool,
     policy: String,
     pipeline_depth: u32,
 }
@@ -51,6 +54,9 @@ impl Limits {
             watermark: self.watermark,
             enable_prefix_caching: self.enable_prefix_caching,
             max_pinned_share: self.max_pinned_share,
+            host_blocks: self.host_blocks,
+            host_load_tokens: self.host_load_tokens,
+            disk_tier: self.disk_tier,
             // An engine that gets a publisher sets it.
             kv_events: false,
             policy,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use octavo_core::{EngineRequest, Error, RequestId, Result};
 use parking_lot::{Condvar, Mutex};
 
+use super::disk::Transferred;
 use super::sink::Sink;
 
 /// One engine request and where its events go.
@@ -67,10 +68,19 @@ enum Condition {
 struct State {
     submitted: Vec<Submission>,
     aborted: Vec<(RequestId, AbortCause)>,
+    transferred: Vec<Transferred>,
     in_flight: InFlight,
     /// Prompt tokens worked off a second; 0 before it is known.
     pace: f64,
     condition: Condition,
+}
+
+/// What the loop takes out of the mailbox, kept between steps for its memory.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    pub submitted: Vec<Submission>,
+    pub aborted: Vec<(RequestId, AbortCause)>,
+    pub transferred: Vec<Transferred>,
 }
 
 /// A bounded mailbox: doors never take the core's lock.
@@ -193,12 +203,19 @@ impl Inbox {
         self.mail.notify_one();
     }
 
-    /// Swaps what has come into the two lists, which must be empty. False when
-    /// the engine has stopped or failed.
-    pub fn take(&self, submitted: &mut Vec<Submission>, aborted: &mut Vec<(RequestId, AbortCause)>) -> bool {
+    /// Says that a transfer of the disk tier is over.
+    pub fn transferred(&self, transferred: Transferred) {
+        self.state.lock().transferred.push(transferred);
+        self.mail.notify_one();
+    }
+
+    /// Swaps what has come into `mail`, which must be empty. False when the engine
+    /// has stopped or failed.
+    pub fn take(&self, mail: &mut Mail) -> bool {
         let mut state = self.state.lock();
-        std::mem::swap(&mut state.submitted, submitted);
-        std::mem::swap(&mut state.aborted, aborted);
+        std::mem::swap(&mut state.submitted, &mut mail.submitted);
+        std::mem::swap(&mut state.aborted, &mut mail.aborted);
+        std::mem::swap(&mut state.transferred, &mut mail.transferred);
         matches!(state.condition, Condition::Running)
     }
 
@@ -207,6 +224,7 @@ impl Inbox {
         let mut state = self.state.lock();
         while state.submitted.is_empty()
             && state.aborted.is_empty()
+            && state.transferred.is_empty()
             && matches!(state.condition, Condition::Running)
         {
             if self.mail.wait_until(&mut state, deadline).timed_out() {

@@ -5,26 +5,30 @@
 //! has a lock of its own, and read their events from sinks, so that no door
 //! ever waits for a step to be planned, nor the loop for a door.
 
+mod disk;
 mod dispatch;
 mod inbox;
 mod pace;
 mod sink;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use octavo_core::{
     Deadlines, Engine, EngineLimits, EngineRequest, Error, Kind, Plan, Policy, RequestId, Result, Stats,
+    Transfer,
 };
 use parking_lot::Mutex;
 
+pub use self::disk::DiskTierConfig;
 pub use self::inbox::{AbortCause, InFlight, Patience, QueueLimits};
 pub use self::sink::Sink;
 
+use self::disk::{DiskTier, Transferred};
 use self::dispatch::Dispatcher;
-use self::inbox::{Inbox, Submission};
+use self::inbox::{Inbox, Mail, Submission};
 use self::pace::Pace;
 use crate::kv_events::{KvEventSource, KvPublisher};
 use crate::metrics::Metrics;
@@ -51,6 +55,7 @@ struct Shared {
     epoch: Instant,
     inbox: Inbox,
     core: Mutex<Core>,
+    disk: OnceLock<DiskTier>,
     next_id: AtomicU64,
     metrics: Arc<Metrics>,
 }
@@ -65,8 +70,8 @@ struct Core {
     /// Who tells routers of the prefix cache.
     publisher: Option<KvPublisher>,
     /// Kept between steps for their memory.
-    submitted: Vec<Submission>,
-    aborted: Vec<(RequestId, AbortCause)>,
+    mail: Mail,
+    transfers: Vec<Transfer>,
 }
 
 impl EngineHandle {
@@ -84,14 +89,15 @@ impl EngineHandle {
             pace: Pace::default(),
             epoch,
             publisher: None,
-            submitted: Vec::new(),
-            aborted: Vec::new(),
+            mail: Mail::default(),
+            transfers: Vec::new(),
         };
         Ok(Self(Arc::new(Shared {
             limits,
             epoch,
             inbox: Inbox::new(queue, in_order),
             core: Mutex::new(core),
+            disk: OnceLock::new(),
             next_id: AtomicU64::new(0),
             metrics,
         })))
@@ -109,6 +115,23 @@ impl EngineHandle {
     /// Where events of the prefix cache are published, if they are.
     pub fn kv_event_source(&self) -> Option<KvEventSource> {
         self.0.core.lock().publisher.as_ref().map(|publisher| publisher.source().clone())
+    }
+
+    /// Puts a disk tier below the host tier, before the first step; returns how
+    /// many blocks of earlier runs it has.
+    ///
+    /// # Errors
+    /// Invalid where the folder cannot be used, with what to do; internal if there
+    /// is a disk tier already.
+    pub fn attach_disk(&self, config: DiskTierConfig) -> Result<usize> {
+        let (disk, found) = DiskTier::open(config, Arc::downgrade(&self.0))?;
+        let mut core = self.0.core.lock();
+        for &hash in &found {
+            core.engine.set_on_disk(hash, true);
+        }
+        let count = found.len();
+        self.0.disk.set(disk).map_err(|_| Error::internal("there is a disk tier already"))?;
+        Ok(count)
     }
 
     /// The numbers that bound the engine.
@@ -291,6 +314,11 @@ impl EngineHandle {
             }
         }
         let (ended, wakers) = core.dispatcher.take_outcome();
+        if let Some(disk) = self.0.disk.get() {
+            let Core { engine, transfers, .. } = &mut *core;
+            engine.take_transfers(transfers);
+            transfers.drain(..).for_each(|transfer| disk.submit(transfer));
+        }
         drop(core);
         self.0.inbox.settle(ended);
         wakers.into_iter().for_each(Waker::wake);
@@ -300,12 +328,18 @@ impl EngineHandle {
 impl Core {
     /// Moves mail from the inbox into the engine; false when it has stopped.
     fn take_mail(&mut self, inbox: &Inbox) -> bool {
-        let running = inbox.take(&mut self.submitted, &mut self.aborted);
+        let running = inbox.take(&mut self.mail);
         let now = Instant::now();
-        for submission in self.submitted.drain(..) {
+        for Transferred { transfer, done, evicted } in self.mail.transferred.drain(..) {
+            self.engine.transferred(transfer, done);
+            for hash in evicted {
+                self.engine.set_on_disk(hash, false);
+            }
+        }
+        for submission in self.mail.submitted.drain(..) {
             self.dispatcher.add(&mut self.engine, submission, now);
         }
-        for (request, cause) in self.aborted.drain(..) {
+        for (request, cause) in self.mail.aborted.drain(..) {
             self.dispatcher.aborting(request, cause);
             self.engine.abort(request, self.dispatcher.events());
         }
