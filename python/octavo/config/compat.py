@@ -38,7 +38,6 @@ FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "runner": (("auto", "generate", None), "this release generates text only"),
     "skip_tokenizer_init": ((False, None), "the tokenizer is always loaded"),
     "speculative_config": ((None,), "speculative decoding is not part of this release"),
-    "swap_space": ((_ANY,), ""),
     "task": (("auto", "generate", None), "this release generates text only"),
     "tensor_parallel_size": ((1, None), "this release runs on one device"),
     "tokenizer_mode": (("auto", "hf", "slow", "fast", None), "only the model's own tokenizer is known"),

@@ -142,8 +142,8 @@ class EngineConfig:
         None,
         NUMBER,
         MEMORY,
-        "Host memory in GiB for KV blocks that the device gives up; preempted requests and later ones with the "
-        "same prefix load them instead of computing them again.",
+        "Host memory in GiB for KV blocks that the device gives up; preempted requests and later ones with "
+        "the same prefix load them instead of computing them again.",
         aliases=("swap_space",),
         default_text="none; 1 with kv_disk_path",
         minimum=0,
@@ -152,8 +152,8 @@ class EngineConfig:
         None,
         STRING,
         MEMORY,
-        "Folder to keep KV blocks in, so that a restart finds the prefixes of earlier runs. Holds what users sent: "
-        "only this user can read it.",
+        "Folder to keep KV blocks in, so that a restart finds the prefixes of earlier runs. It holds what "
+        "users sent: only this user can read it.",
     )
     kv_disk_size: float = option(
         10.0, NUMBER, MEMORY, "Most GiB in kv_disk_path; the least recently used blocks go.", above=0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from octavo.config import EngineConfig
 
 _KV_VERSION = 1
@@ -15,8 +16,17 @@ _KV_VERSION = 1
 
 _SAMPLE_BYTES = 1 << 16
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
+_CONFIGS = ("config.json", "params.json")
 
-_LAYOUT_FACTS = ("architecture", "dtype", "num_layers", "kv_heads", "head_dim", "block_size", "kv_bytes_per_block")
+_LAYOUT_FACTS = (
+    "architecture",
+    "dtype",
+    "num_layers",
+    "kv_heads",
+    "head_dim",
+    "block_size",
+    "kv_bytes_per_block",
+)
 _OPTIONS = ("dtype", "load_format", "seed", "hf_overrides")
 
 
@@ -44,6 +54,4 @@ def _files(model: Path) -> list[Path]:
     """Configuration and weights; text (tokenizer, template) does not change KV."""
     if model.is_file():
         return [model]
-    return sorted(
-        path for path in model.iterdir() if path.suffix in _WEIGHTS or path.name in ("config.json", "params.json")
-    )
+    return sorted(path for path in model.iterdir() if path.suffix in _WEIGHTS or path.name in _CONFIGS)

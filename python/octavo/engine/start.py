@@ -108,7 +108,15 @@ def _assemble(
     host_bytes = limits["host_blocks"] * facts["kv_bytes_per_block"]
     executor.start(limits, frame_layout(limits), depth, host_bytes)
     if config.kv_disk_path is not None:
-        _attach_disk(config, model, facts, limits["host_blocks"], executor, handle)
+        found = handle.attach_disk(
+            executor.host_memory.fileno(),
+            limits["host_blocks"],
+            facts["kv_bytes_per_block"],
+            str(Path(config.kv_disk_path).expanduser()),
+            round(config.kv_disk_size * 2**30),
+            kv_fingerprint(config, model, facts),
+        )
+        _log.info("KV cache on disk: %d blocks of earlier runs in %s", found, config.kv_disk_path)
     return StartedEngine(config, model, text, executor, handle, client, facts, defaults)
 
 
@@ -182,7 +190,7 @@ def _host_gib(config: EngineConfig) -> float:
 
 
 def _host_blocks(config: EngineConfig, facts: dict[str, Any]) -> int:
-    asked, block = round(_host_gib(config) * 2**30), facts["kv_bytes_per_block"]
+    asked, block = round(_host_gib(config) * 2**30), int(facts["kv_bytes_per_block"])
     if asked == 0:
         return 0
     if asked < block * _FEWEST_HOST_BLOCKS:
@@ -191,25 +199,6 @@ def _host_blocks(config: EngineConfig, facts: dict[str, Any]) -> int:
             f"give it at least {_FEWEST_HOST_BLOCKS * block / 2**30:.4f} GiB ({_FEWEST_HOST_BLOCKS} blocks)"
         )
     return min(asked // block, _NO_LIMIT)
-
-
-def _attach_disk(
-    config: EngineConfig,
-    model: Path,
-    facts: dict[str, Any],
-    host_blocks: int,
-    executor: Executor,
-    handle: EngineHandle,
-) -> None:
-    found = handle.attach_disk(
-        executor.host_memory.fileno(),
-        host_blocks,
-        facts["kv_bytes_per_block"],
-        str(Path(str(config.kv_disk_path)).expanduser()),
-        round(config.kv_disk_size * 2**30),
-        kv_fingerprint(config, model, facts),
-    )
-    _log.info("KV on disk: %d blocks of earlier runs found in %s", found, config.kv_disk_path)
 
 
 def sampling_defaults(config: EngineConfig, text: TextModel) -> dict[str, Any]:

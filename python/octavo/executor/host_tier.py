@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,14 +21,15 @@ class HostTier:
     """Slots `[slots, layers, 2, kv_heads, block_size, head_dim]` of the caches' dtype."""
 
     def __init__(self, memory: memoryview, slots: int, caches: Sequence[Tensor]) -> None:
-        """`memory` has room for `slots` blocks of all `caches` (`[num_blocks, 2, kv_heads, block_size, head_dim]`)."""
+        """`memory` has room for `slots` blocks of all layers' `caches`."""
         first = caches[0]
         self._caches, self._device = caches, first.device
         shape = (slots, len(caches), *first.shape[1:])
         self._slots = torch.frombuffer(memory, dtype=first.dtype).view(shape)
         if self._device.type == "cuda":
             # Pinned: the device copies at full speed and beside the processor.
-            torch.cuda.cudart().cudaHostRegister(self._slots.data_ptr(), self._slots.nbytes, 0)
+            cudart: Any = torch.cuda.cudart  # untyped
+            cudart().cudaHostRegister(self._slots.data_ptr(), self._slots.nbytes, 0)
 
     def apply(self, frame: Frame, saves: int, loads: int) -> None:
         """Does a frame's copies: all saves, then all loads."""

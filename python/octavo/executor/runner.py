@@ -85,7 +85,7 @@ class ModelFacts:
     weight_bytes: int
     device: str
     host_load_tokens: float
-    """What copying a block from the host costs, in prompt tokens computed in the same time; 0 if not measured."""
+    """What copying a block costs, in prompt tokens computed in the same time; 0 if not measured."""
     kv_explanation: str
     """One sentence: how large KV memory is, why, and which option changes it."""
 
