@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 KEPT = (
     "duration",
     "completed",
-    "failed",
     "output_throughput",
     "total_input_tokens",
     "total_cached_tokens",
@@ -172,6 +171,11 @@ class Measurement:
             if self.plan.noisy or record["other_cores"] <= QUIET_CORES or not left:
                 break
             say(f"others used {record['other_cores']:.2f} processors meanwhile: again")
+        if "failed" in record:
+            # Not a figure, and not a bound either; the next call tries again.
+            say(f"{key}: {record['failed']}")
+            self.log.add({**key, "scenario": "failed", "of": scenario.name, "error": record["failed"]})
+            return
         self.log.add({**key, **record})
         shown = "cut" if "error" in record else f"{record[scenario.metric]:.1f} {scenario.unit}"
         what = f"{key['format']} {scenario.name} {key['engine']} ({key['setting']})"
@@ -194,19 +198,21 @@ class Measurement:
                 )
                 found, error = parse(done)
             except subprocess.TimeoutExpired:
-                found, error = {}, "the load client did not end"
+                found, error = {}, "timeout: the load client did not end"
             seconds = time.monotonic() - start
             after = ledger(server, busy)
         used, of_server, of_client, of_busy, stolen = (b - a for a, b in zip(before, after, strict=True))
         record = {name: found[name] for name in KEPT if name in found}
         record |= {"server_cpu_s": of_server, "client_cpu_s": of_client, "pss_mib": server.pss_mib()}
         record["other_cores"] = max(0.0, used + stolen - of_server - of_client - of_busy) / seconds
-        if error or found.get("failed"):
+        kinds = set(found.get("errors", {}))
+        if kinds == {"timeout"} or "timeout" in error:
             # Not finished in time: what it would have needed is at least the limit.
-            reason = error or f"not finished in {limit:.0f} s: {found.get('errors')}"
             for name in ("output_throughput", "duration"):
                 record.pop(name, None)
-            return {**record, "error": reason, "limit_s": limit}
+            return {**record, "error": f"not finished in {limit:.0f} s", "limit_s": limit}
+        if error or kinds:
+            return {**record, "failed": error or f"{found['errors']}: {found['error_examples'][:1]}"}
         record["prompt_throughput"] = record["total_input_tokens"] / record["duration"]
         return record
 

@@ -33,6 +33,7 @@ class Report:
         self.machine = next(record for record in reversed(records) if record["scenario"] == "machine")
         self.runs = [record for record in records if record["scenario"] in SCENARIOS]
         self.starts = [record for record in records if record["scenario"] == "start"]
+        self.failed = [record for record in records if record["scenario"] == "failed"]
         self.models = models
 
     def markdown(self) -> str:
@@ -50,6 +51,11 @@ class Report:
             lines.append(
                 f"**The machine was not quiet** in {len(noisy)} of {len(self.runs)} runs (others took up to "
                 f"{max(noisy):.1f} processors): these figures prove nothing."
+            )
+        if self.failed:
+            names = sorted({f"{run['format']} {run['of']} {run['engine']}" for run in self.failed})
+            lines.append(
+                f"Requests failed in {len(self.failed)} runs, which are left out: {', '.join(names)}."
             )
         return "\n\n".join(lines)
 

@@ -62,6 +62,23 @@ async fn a_closed_loop_keeps_its_concurrency_and_its_connections() {
 }
 
 #[tokio::test]
+async fn a_connection_that_ends_unanswered_is_tried_once_more() {
+    let answered = |number: usize, body: &Value| if number == 2 { Answer::Close } else { completion(body) };
+    let server = Server::start(move |number, body| async move { answered(number, &body) }).await;
+    let flags =
+        "--num-prompts 4 --concurrency 1 --input-len 4 --output-len 2 --num-warmups 0 --prompt-format words";
+    let report = load(&server, flags).await.unwrap().json;
+    assert_eq!((&report["completed"], &report["failed"]), (&json!(4), &json!(0)));
+    let bodies = server.bodies();
+    assert_eq!((bodies.len(), &bodies[2]), (5, &bodies[3]));
+
+    let dead = Server::start(|_, _| async { Answer::Close }).await;
+    let report = load(&dead, flags).await.unwrap().json;
+    assert_eq!(report["failed"], 4);
+    assert_eq!(dead.bodies().len(), 8);
+}
+
+#[tokio::test]
 async fn the_wait_for_a_place_counts() {
     let server = Server::start(|_, body| async move { completion(&body) }).await;
     let flags = "--num-prompts 50 --request-rate 1000000 --max-concurrency 1 --output-len 20 --input-len 4";

@@ -1,5 +1,6 @@
 //! One request over HTTP/1.1 with connections kept alive.
 
+use std::error::Error as _;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,6 +29,8 @@ const LONGEST_REPLY_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Client {
     http: legacy::Client<Connector, Full<Bytes>>,
+    /// Uses every connection once.
+    fresh: legacy::Client<Connector, Full<Bytes>>,
     headers: HeaderMap,
     timeout: Duration,
 }
@@ -47,9 +50,10 @@ impl Client {
     /// # Errors
     /// A header that is none, or no certificates to trust.
     pub fn new(api_key: Option<&str>, headers: &[String], timeout: Duration) -> Result<Self> {
-        let http =
-            legacy::Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector()?);
-        Ok(Self { http, headers: header_map(api_key, headers)?, timeout })
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        let http = builder.pool_timer(TokioTimer::new()).build(connector()?);
+        let fresh = builder.pool_max_idle_per_host(0).build(connector()?);
+        Ok(Self { http, fresh, headers: header_map(api_key, headers)?, timeout })
     }
 
     /// Gets a JSON document.
@@ -112,7 +116,13 @@ impl Client {
         *request.method_mut() = method;
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = self.headers.clone();
-        let response = self.http.request(request).await.map_err(|error| {
+        let mut answer = self.http.request(request.clone()).await;
+        // A server may close a kept-alive connection while the next request is on its way. Asked again, once, on a
+        // new connection; the time of the first try counts.
+        if answer.as_ref().is_err_and(closed_unanswered) {
+            answer = self.fresh.request(request).await;
+        }
+        let response = answer.map_err(|error| {
             let kind = if error.is_connect() { "connect" } else { "protocol" };
             Failure::new(kind, causes(&error))
         })?;
@@ -123,6 +133,12 @@ impl Client {
         let detail = read_all(response).await?;
         Err(Failure::new(format!("http_{}", status.as_u16()), String::from_utf8_lossy(&detail)))
     }
+}
+
+/// Whether the connection ended before any byte of an answer.
+fn closed_unanswered(error: &legacy::Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
+    cause.is_some_and(hyper::Error::is_incomplete_message)
 }
 
 /// What a stream has brought so far.

@@ -13,6 +13,8 @@ pub enum Answer {
     Events(Vec<String>),
     /// A status line such as `503 Service Unavailable`, with a body.
     Status(&'static str, &'static str),
+    /// The end of the connection.
+    Close,
 }
 
 /// A server on a port of its own.
@@ -103,6 +105,7 @@ async fn request(stream: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)>
 
 async fn write(stream: &mut BufReader<TcpStream>, answer: Answer) -> std::io::Result<()> {
     match answer {
+        Answer::Close => Err(std::io::ErrorKind::ConnectionAborted.into()),
         Answer::Status(status, body) => {
             let length = body.len();
             let text = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}");
