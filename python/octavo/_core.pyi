@@ -91,6 +91,9 @@ class EngineHandle:
     def commit(self, result: Buffer) -> None:
         """Take in the result of the oldest step in flight."""
 
+    def lost_worker(self) -> None:
+        """The worker has died and is being started again, until `recover`."""
+
     def recover(self) -> None:
         """The worker has started again; requests are computed again from their tokens."""
 

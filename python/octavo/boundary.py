@@ -23,6 +23,7 @@ class Limits(TypedDict):
     host_blocks: int
     host_load_tokens: float
     disk_tier: bool
+    tenant_weights: list[tuple[str, float]]
     policy: str
     pipeline_depth: int
 

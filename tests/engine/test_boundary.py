@@ -35,6 +35,7 @@ LIMITS = {
     "host_blocks": 0,
     "host_load_tokens": 0.0,
     "disk_tier": False,
+    "tenant_weights": [],
     "policy": "fcfs",
     "pipeline_depth": 2,
 }

@@ -241,6 +241,7 @@ def limits_of(config: RunnerConfig, facts: Any) -> Any:
         "host_blocks": 0,
         "host_load_tokens": 0.0,
         "disk_tier": False,
+        "tenant_weights": [],
         "policy": "fcfs",
         "pipeline_depth": 1,
     }

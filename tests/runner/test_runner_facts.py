@@ -208,6 +208,7 @@ def test_a_frame_of_another_version_is_refused() -> None:
         "host_blocks": 0,
         "host_load_tokens": 0.0,
         "disk_tier": False,
+        "tenant_weights": [],
         "policy": "fcfs",
         "pipeline_depth": 1,
     }

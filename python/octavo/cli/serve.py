@@ -75,7 +75,7 @@ def _run_loop(started: StartedEngine, server: Server) -> int:
 
     status = 0
     try:
-        StepLoop(started.handle, started.executor).run()
+        StepLoop(started.handle, started.executor, started.config.max_worker_deaths).run()
     except WorkerError as error:
         say(f"the engine has failed: {error}")
         status = 1
@@ -140,6 +140,7 @@ def server_config(config: ServeConfig) -> dict[str, Any]:
         "access_log": not config.disable_access_log,
         "sse_keep_alive_interval_s": config.sse_keep_alive_interval,
         "shutdown_timeout_s": config.shutdown_timeout,
+        "health_generate_timeout_s": config.health_generate_timeout,
         "response_role": config.response_role,
         "default_chat_template_kwargs": config.default_chat_template_kwargs,
         "chat_template_content_format": config.chat_template_content_format,

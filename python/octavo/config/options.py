@@ -188,6 +188,13 @@ class EngineConfig:
         "API key if there are several, else the request's user.",
         choices=("fcfs", "priority", "lpm", "fair"),
     )
+    tenant_weights: dict[str, Any] = option(
+        {},
+        OBJECT,
+        SCHEDULING,
+        'With the fair policy: shares of tenants other than 1, such as {"alice": 2}, by user or API key.',
+        secret=True,
+    )
     max_num_queued_reqs: int | None = option(
         None,
         INTEGER,
@@ -237,6 +244,13 @@ class EngineConfig:
         DEVICE,
         "Where the model runs; auto takes a GPU if there is one.",
         choices=("auto", "cpu", "cuda"),
+    )
+    max_worker_deaths: int = option(
+        3,
+        INTEGER,
+        DEVICE,
+        "Workers in a row that may die soon after their start; then the server gives up.",
+        minimum=1,
     )
     cpu_threads: int | None = option(
         None, INTEGER, DEVICE, "Threads that compute on a CPU.", default_text="one a physical core", minimum=1
@@ -335,6 +349,9 @@ class ServeConfig(EngineConfig):
     )
     shutdown_timeout: int = option(
         30, INTEGER, SERVER, "Seconds that running requests get after SIGTERM.", minimum=0, maximum=86400
+    )
+    health_generate_timeout: float = option(
+        20.0, NUMBER, SERVER, "Seconds in which /health_generate must see a token.", above=0, maximum=3600
     )
     response_role: str = option("assistant", STRING, SERVER, "Role of generated chat messages.")
     default_chat_template_kwargs: dict[str, Any] = option(

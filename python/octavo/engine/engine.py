@@ -253,7 +253,7 @@ def _prompt_work(prompt: Prompt) -> Work:
 
 def _run_loop(started: StartedEngine) -> None:
     try:
-        StepLoop(started.handle, started.executor).run()
+        StepLoop(started.handle, started.executor, started.config.max_worker_deaths).run()
     except WorkerError as error:
         # Every caller has been told through the handle; this is for the log.
         _log.error("%s", error)

@@ -178,9 +178,22 @@ def engine_limits(config: EngineConfig, facts: dict[str, Any]) -> Limits:
         "host_blocks": _host_blocks(config, facts),
         "host_load_tokens": facts["host_load_tokens"],
         "disk_tier": config.kv_disk_path is not None,
+        "tenant_weights": _tenant_weights(config),
         "policy": config.scheduling_policy,
         "pipeline_depth": config.pipeline_depth,
     }
+
+
+def _tenant_weights(config: EngineConfig) -> list[tuple[str, float]]:
+    # Names may be API keys: they are not repeated in messages.
+    weights = config.tenant_weights
+    if not all(
+        isinstance(weight, (int, float)) and not isinstance(weight, bool) for weight in weights.values()
+    ):
+        raise ModelError("tenant_weights must map each user or API key to a number")
+    if weights and config.scheduling_policy != "fair":
+        raise ModelError("tenant_weights need scheduling_policy fair")
+    return [(name, float(weight)) for name, weight in weights.items()]
 
 
 def _host_gib(config: EngineConfig) -> float:

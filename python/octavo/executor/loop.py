@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from octavo._core import Planned
-from octavo.executor.deaths import MAX_DEATHS, PROVEN_S, PROVEN_STEPS, Deaths
+from octavo.executor.deaths import PROVEN_S, PROVEN_STEPS, Deaths
 from octavo.executor.errors import WorkerAbandonedError, WorkerDiedError, WorkerError
 
 if TYPE_CHECKING:
@@ -52,10 +52,12 @@ class Executor(Protocol):
 class StepLoop:
     """Drives one engine with one executor, which must have started."""
 
-    def __init__(self, handle: EngineHandle, executor: Executor) -> None:
+    def __init__(self, handle: EngineHandle, executor: Executor, max_deaths: int) -> None:
         self._handle = handle
         self._executor = executor
-        self._deaths = Deaths()
+        self._max_deaths = max_deaths
+        self._deaths = Deaths(max_deaths)
+        self._in_flight = 0
 
     def run(self) -> None:
         """Run until the engine is stopped. A worker that dies is replaced and its requests go on.
@@ -74,6 +76,7 @@ class StepLoop:
                 except WorkerAbandonedError:
                     return
                 except WorkerDiedError as death:
+                    self._handle.lost_worker()
                     self._count(death)
                     died = True
                 else:
@@ -84,10 +87,10 @@ class StepLoop:
 
     def _count(self, death: WorkerDiedError) -> None:
         _log.debug("%s", death.details)
-        if self._deaths.died():
+        if self._deaths.died(idle=self._in_flight == 0):
             raise WorkerError(
-                f"{death}; the worker has died {MAX_DEATHS} times in a row, each time within {PROVEN_STEPS} "
-                f"steps or {PROVEN_S:.0f} s of service",
+                f"{death}; the worker has died {self._max_deaths} times in a row, each time within "
+                f"{PROVEN_STEPS} steps or {PROVEN_S:.0f} s of service",
                 death.details,
             ) from death
         _log.warning("%s; starting it again, requests go on", death)
@@ -96,12 +99,14 @@ class StepLoop:
         frames, results = self._executor.buffers.frames, self._executor.buffers.results
         free, running = deque(range(len(frames))), deque[int]()
         while True:
+            self._in_flight = len(running)
             if free:
                 planned = self._handle.plan(frames[free[0]], _IDLE_S)
                 if planned == Planned.Stopped:
                     return
                 if planned == Planned.Step:
                     running.append(free.popleft())
+                    self._in_flight = len(running)
                     self._executor.submit(running[-1])
                     continue
                 if not running:

@@ -487,6 +487,7 @@ mod tests {
             host_blocks: 0,
             host_load_tokens: 0.0,
             disk_tier: false,
+            tenant_weights: Vec::new(),
             policy: Policy::Fcfs,
             pipeline_depth: 1,
         }

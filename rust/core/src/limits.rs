@@ -59,6 +59,8 @@ pub struct EngineLimits {
     pub disk_tier: bool,
     /// Order of the waiting queue.
     pub policy: Policy,
+    /// Under the fair policy: shares of tenants; others have 1.
+    pub tenant_weights: Vec<(u64, f32)>,
     /// Most steps planned but not yet committed: 1 or 2.
     pub pipeline_depth: u32,
 }
@@ -111,6 +113,14 @@ impl EngineLimits {
             ));
         }
         self.check_tiers()?;
+        if let Some((_, weight)) =
+            self.tenant_weights.iter().find(|(_, weight)| !(0.001..=1000.0).contains(weight))
+        {
+            return Err(Error::invalid(
+                "tenant_weights",
+                format!("tenant_weights has the weight {weight}; it must be from 0.001 to 1000"),
+            ));
+        }
         if !(1..=2).contains(&self.pipeline_depth) {
             let value = self.pipeline_depth;
             return Err(Error::invalid(

@@ -98,6 +98,11 @@ impl EngineHandle {
         enter(py, || self.0.commit(result))
     }
 
+    /// The worker has died and is being started again, until `recover`.
+    fn lost_worker(&self) {
+        self.0.lost_worker();
+    }
+
     /// The worker has started again with empty KV memory; requests are computed again from their tokens.
     fn recover(&self, py: Python<'_>) -> PyResult<()> {
         run(py, || self.0.recover())

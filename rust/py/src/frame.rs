@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::enter::Failure;
+use octavo_server::http::tenant;
 
 /// `octavo_core::EngineLimits` as a mapping with the same names.
 #[derive(FromPyObject, Debug)]
@@ -27,6 +28,7 @@ pub struct Limits {
     host_blocks: u32,
     host_load_tokens: f32,
     disk_tier: bool,
+    tenant_weights: Vec<(String, f32)>,
     policy: String,
     pipeline_depth: u32,
 }
@@ -57,6 +59,11 @@ impl Limits {
             host_blocks: self.host_blocks,
             host_load_tokens: self.host_load_tokens,
             disk_tier: self.disk_tier,
+            tenant_weights: self
+                .tenant_weights
+                .iter()
+                .map(|(name, weight)| (tenant(name), *weight))
+                .collect(),
             // An engine that gets a publisher sets it.
             kv_events: false,
             policy,

@@ -126,6 +126,7 @@ impl EngineArgs {
             host_blocks: 0,
             host_load_tokens: 0.0,
             disk_tier: false,
+            tenant_weights: Vec::new(),
             policy: match self.scheduling_policy {
                 PolicyName::Fcfs => Policy::Fcfs,
                 PolicyName::Priority => Policy::Priority,

@@ -109,6 +109,7 @@ pub fn limits(running: u32, length: u32) -> EngineLimits {
         host_blocks: 0,
         host_load_tokens: 0.0,
         disk_tier: false,
+        tenant_weights: Vec::new(),
         policy: Policy::Fcfs,
         pipeline_depth: 1,
     }

@@ -1,6 +1,6 @@
 //! Fair share of tokens by tenant.
 //!
-//! Each tenant has a counter of the tokens computed for it; the waiting request
+//! Each tenant has a counter of the tokens computed for it, divided by its weight; the waiting request
 //! of the tenant with the smallest counter is next (Sheng et al., "Fairness in
 //! Serving Large Language Models", OSDI 2024). A prompt is charged when it is
 //! admitted, less what the cache has of it; output as it is computed, for its
@@ -28,23 +28,39 @@ pub struct FairShare {
     /// Counters only grow, so one that is out of date comes too early and is
     /// put right when it is found at the front.
     front: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    /// Where tenants start that had nothing to wait for, tokens.
+    /// Where tenants start that had nothing to wait for, as counters.
     virtual_time: u64,
     len: usize,
+    /// Of tenants whose weight is not 1.
+    weights: HashMap<u64, f32>,
     /// Tenants at which those are forgotten whom the virtual time has passed.
     most_tenants: usize,
 }
 
 #[derive(Debug, Default)]
 struct Tenant {
-    /// Tokens computed, and the virtual time where it was away.
+    /// Weighted tokens computed, and the virtual time where it was away.
     counter: u64,
     waiting: BTreeSet<Candidate>,
     /// It is in `front`.
     listed: bool,
 }
 
+/// Parts of a token that counters count, so that weights leave little over.
+const PARTS: f64 = 64.0;
+
 impl FairShare {
+    /// No tenant yet; those of `weights` get so many times the share of others.
+    pub fn new(weights: &[(u64, f32)]) -> Self {
+        Self { weights: weights.iter().copied().collect(), ..Self::default() }
+    }
+
+    /// What a tenant is charged for `tokens` tokens.
+    fn cost(&self, tenant: u64, tokens: usize) -> u64 {
+        let weight = self.weights.get(&tenant).copied().unwrap_or(1.0);
+        (tokens as f64 * PARTS / f64::from(weight)).ceil() as u64
+    }
+
     fn tenant(&mut self, tenant: u64) -> &mut Tenant {
         let start = self.virtual_time;
         self.tenants.entry(tenant).or_insert_with(|| Tenant { counter: start, ..Tenant::default() })
@@ -93,7 +109,8 @@ impl Queue for FairShare {
         // tenant that was just served.
         let shares = self.front.len() as u64 + 1;
         let counter = self.tenant(candidate.tenant).counter;
-        self.virtual_time = self.virtual_time.max(counter) + (tokens as u64).div_ceil(shares);
+        self.virtual_time =
+            self.virtual_time.max(counter) + self.cost(candidate.tenant, tokens).div_ceil(shares);
         self.charge(candidate.tenant, tokens);
         self.remove(candidate);
     }
@@ -126,7 +143,8 @@ impl Queue for FairShare {
     }
 
     fn charge(&mut self, tenant: u64, tokens: usize) {
-        self.tenant(tenant).counter += tokens as u64;
+        let cost = self.cost(tenant, tokens);
+        self.tenant(tenant).counter += cost;
     }
 }
 
@@ -164,6 +182,17 @@ mod tests {
             5,
             "then they take turns: {served:?}"
         );
+    }
+
+    #[test]
+    fn weights_are_shares() {
+        let mut queue = FairShare::new(&[(1, 2.0), (2, 0.5)]);
+        for arrival in 0..600 {
+            queue.push(candidate(arrival, arrival % 3), false);
+        }
+        let served: Vec<u64> = (0..210).map(|_| serve(&mut queue, 100)).collect();
+        let count = |tenant| served.iter().filter(|&&served| served == tenant).count();
+        assert_eq!([count(0), count(1), count(2)], [60, 120, 30]);
     }
 
     #[test]

@@ -82,11 +82,11 @@ pub trait Queue: Debug + Send {
 }
 
 /// The empty queue of a policy.
-pub fn queue(policy: Policy) -> Box<dyn Queue> {
+pub fn queue(policy: Policy, tenant_weights: &[(u64, f32)]) -> Box<dyn Queue> {
     match policy {
         Policy::Fcfs => Box::new(Ranked::by_arrival()),
         Policy::Priority => Box::new(Ranked::by_priority()),
         Policy::LongestPrefix => Box::new(LongestPrefix::default()),
-        Policy::FairShare => Box::new(FairShare::default()),
+        Policy::FairShare => Box::new(FairShare::new(tenant_weights)),
     }
 }

@@ -71,7 +71,7 @@ impl Scheduler {
             sequences: Slab::new(),
             by_id: HashMap::new(),
             clock: Clock::default(),
-            waiting: queue(limits.policy),
+            waiting: queue(limits.policy, &limits.tenant_weights),
             running: Running::with_capacity(dims.slots),
             kv: KvManager::new(KvConfig {
                 blocks: limits.num_blocks,

@@ -31,6 +31,7 @@ pub fn limits() -> EngineLimits {
         host_blocks: 0,
         host_load_tokens: 0.0,
         disk_tier: false,
+        tenant_weights: Vec::new(),
         policy: Policy::Fcfs,
         pipeline_depth: 1,
     }

@@ -11,7 +11,7 @@ mod inbox;
 mod pace;
 mod sink;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -56,6 +56,8 @@ struct Shared {
     inbox: Inbox,
     core: Mutex<Core>,
     disk: OnceLock<DiskTier>,
+    /// The worker is there, as far as the loop knows.
+    has_worker: AtomicBool,
     next_id: AtomicU64,
     metrics: Arc<Metrics>,
 }
@@ -98,6 +100,7 @@ impl EngineHandle {
             inbox: Inbox::new(queue, in_order),
             core: Mutex::new(core),
             disk: OnceLock::new(),
+            has_worker: AtomicBool::new(true),
             next_id: AtomicU64::new(0),
             metrics,
         })))
@@ -192,12 +195,24 @@ impl EngineHandle {
         Ok(())
     }
 
+    /// Loop: the workers have died and are being started again, until
+    /// [`Self::recover`].
+    pub fn lost_worker(&self) {
+        self.0.has_worker.store(false, Ordering::Relaxed);
+    }
+
+    /// False while the workers are being started again.
+    pub fn has_worker(&self) -> bool {
+        self.0.has_worker.load(Ordering::Relaxed)
+    }
+
     /// Loop: the workers have started again with empty KV memory; requests are
     /// computed again from their tokens. Steps in flight are forgotten.
     pub fn recover(&self) {
         let mut core = self.0.core.lock();
         core.engine.recover();
         self.finish(core);
+        self.0.has_worker.store(true, Ordering::Relaxed);
     }
 
     /// Ends all requests as aborted and makes the loop leave. Submissions are
@@ -289,6 +304,14 @@ impl EngineHandle {
     /// As [`Self::submit`].
     pub(crate) fn check_room(&self, requests: u32) -> Result<()> {
         self.count_refusal(self.0.inbox.check_room(requests))
+    }
+
+    /// Whether [`Self::submit`] would take `requests` more; counts no refusal.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub(crate) fn has_room(&self, requests: u32) -> Result<()> {
+        self.0.inbox.check_room(requests)
     }
 
     fn count_refusal(&self, outcome: Result<()>) -> Result<()> {

@@ -43,6 +43,8 @@ pub struct ServerConfig {
     pub sse_keep_alive_interval_s: u64,
     /// Seconds that running requests get at shutdown; 0 aborts them at once.
     pub shutdown_timeout_s: u64,
+    /// Seconds in which `/health_generate` must see a token.
+    pub health_generate_timeout_s: f64,
     /// Role of generated chat messages.
     pub response_role: String,
     /// Variables for the chat template; a request's own come on top.

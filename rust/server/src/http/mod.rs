@@ -31,4 +31,5 @@ mod state;
 
 pub use self::config::{CorsConfig, ServerConfig};
 pub use self::listen::{BoundListener, bind};
+pub use self::middleware::auth::tenant;
 pub use self::serve::{ServerHandle, serve};

@@ -138,7 +138,8 @@ async fn shutdown_drains_what_runs_and_refuses_what_is_new() {
     let calls = [begin(&server, &long(true)).await, begin(&server, &long(false)).await];
     server.http.shutdown();
     let port = server.port;
-    while get(port, "/health").await.status == 200 {}
+    while get(port, "/ready").await.status == 200 {}
+    assert_eq!(get(port, "/health").await.status, 200, "it lives");
     let reply = post(port, "/v1/completions", &long(false)).await;
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
     assert!(!server.http.wait(Duration::ZERO), "the server waits for its requests");
@@ -182,7 +183,7 @@ async fn sigterm_drains_and_a_second_one_stops() {
         assert!(status.unwrap().success());
     };
     terminate();
-    while get(server.port, "/health").await.status == 200 {}
+    while get(server.port, "/ready").await.status == 200 {}
     assert!(!server.http.wait(Duration::ZERO));
     terminate();
     assert_eq!(call.await.unwrap().events().last().unwrap()["choices"][0]["finish_reason"], "abort");
@@ -203,7 +204,9 @@ async fn a_failed_engine_ends_streams_with_an_error_and_health_with_503() {
     let whole = whole.await.unwrap();
     assert_eq!(whole.status, 500);
     assert!(whole.error()["message"].as_str().unwrap().contains("the worker has died"));
-    assert_eq!(server.get("/health").await.status, 503);
+    for path in ["/health", "/ready", "/health_generate"] {
+        assert_eq!(server.get(path).await.status, 503, "{path}");
+    }
     assert_eq!(server.post("/v1/completions", &long(false)).await.status, 500);
     server.gate.open();
 }
@@ -244,4 +247,31 @@ async fn a_unix_socket_serves_and_is_removed() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     bind(&config).unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_its_worker_lives_and_is_not_ready() {
+    let server = Setup::default().start();
+    server.engine.lost_worker();
+    let reply = server.get("/ready").await;
+    assert_eq!((server.get("/health").await.status, reply.status), (200, 503));
+    assert!(reply.error()["message"].as_str().unwrap().contains("worker"));
+    server.engine.recover();
+    assert_eq!(server.get("/ready").await.status, 200);
+}
+
+#[tokio::test]
+async fn health_generate_generates() {
+    let mut setup = Setup::default();
+    setup.server.health_generate_timeout_s = 0.3;
+    let server = setup.start();
+    let before = server.engine.stats();
+    assert_eq!(server.get("/health_generate").await.status, 200);
+    let after = server.engine.stats();
+    assert_eq!((after.generated_tokens - before.generated_tokens, after.blocks_cached), (1, 0));
+    server.gate.shut();
+    let reply = server.get("/health_generate").await;
+    assert_eq!(reply.status, 503);
+    assert!(reply.error()["message"].as_str().unwrap().contains("no token"));
+    server.gate.open();
 }

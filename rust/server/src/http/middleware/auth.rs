@@ -46,6 +46,11 @@ impl Tenant {
     }
 }
 
+/// The number of the tenant of an API key or a user's name, as requests have it.
+pub fn tenant(name: &str) -> u64 {
+    Tenant::new(name).0
+}
+
 /// Answers 401 to guarded requests without an accepted key. Of several keys,
 /// each is a tenant of its own.
 pub async fn check(State(keys): State<ApiKeys>, mut request: Request, next: Next) -> Response {

@@ -154,6 +154,7 @@ pub fn limits() -> EngineLimits {
         host_blocks: 0,
         host_load_tokens: 0.0,
         disk_tier: false,
+        tenant_weights: Vec::new(),
         policy: Policy::Fcfs,
         pipeline_depth: 2,
     }
@@ -202,6 +203,7 @@ pub fn server_config() -> ServerConfig {
         access_log: true,
         sse_keep_alive_interval_s: 0,
         shutdown_timeout_s: 30,
+        health_generate_timeout_s: 20.0,
         response_role: "assistant".to_owned(),
         default_chat_template_kwargs: Map::new(),
         chat_template_content_format: ContentFormat::Auto,
