@@ -87,6 +87,8 @@ lint: build ## Check formatting, lints, types, layers and licences
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2
+	: "of every platform: cargo-deny reads crates that a build here does not"
+	cargo fetch --locked
 	cargo deny --offline --all-features check bans licenses sources
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
