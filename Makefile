@@ -14,7 +14,7 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 # Rust tests that need more than `make test-models` fetches.
 LARGE := binary(golden) & test(/^(gemma3|qwen)_/)
 
-.PHONY: help setup build serve chat test test-rust test-python test-models test-large lint format bench bench-peers clean
+.PHONY: help setup build serve chat test test-rust test-python test-models test-large soak budgets lint format bench bench-peers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,13 @@ test-large: build ## Run the tests of larger models too (fetches some 700 MB)
 	@$(BIN)/python tests/fetch_models.py "$(OCTAVO_TEST_MODELS)" gemma3 qwen25coder
 	cargo nextest run --locked --package octavo-text --features octavo-text/golden -E '$(LARGE)'
 	$(BIN)/python -m pytest -m models
+
+soak: ## Simulate a million requests under pressure with each scheduling policy
+	$(PYTHON) benches/soak.py $(ARGS)
+
+budgets: ## Count the instructions of the hot paths and compare them with their budgets (needs valgrind)
+	@command -v valgrind >/dev/null || { echo "octavo: valgrind not found; install it (apt-get install valgrind)"; exit 1; }
+	$(PYTHON) benches/budgets.py $(ARGS)
 
 lint: build ## Check formatting, lints, types, layers and licences
 	cargo fmt --all --check

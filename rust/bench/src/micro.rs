@@ -22,6 +22,9 @@ pub struct MicroArgs {
     /// Measure each for about this long, seconds
     #[arg(long, default_value_t = 0.5)]
     pub seconds: f64,
+    /// Run each so many times instead, for a profiler that counts instructions
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    pub runs: Option<u64>,
     /// Write one JSON object to this file or, without a name, to standard output (the table then goes to standard
     /// error)
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
@@ -164,7 +167,8 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let mut table = output::row("microseconds", format_args!("{:>12}{:>12}", "median", "aim"));
     let mut json = Map::new();
     for bench in BENCHES.iter().filter(wanted) {
-        let median = sample(bench, limit).map_err(|error| Error::violation(error.to_string()))?;
+        let sampled = args.runs.map_or_else(|| sample(bench, limit), |runs| repeat(bench, runs));
+        let median = sampled.map_err(|error| Error::violation(error.to_string()))?;
         let (found, aim) = (median.as_secs_f64() * 1e6, bench.budget.as_secs_f64() * 1e6);
         table += &output::row(bench.name, format_args!("{found:>12.2}{aim:>12.2}"));
         json.insert(bench.name.into(), output::number(median.as_nanos() as f64));
@@ -175,6 +179,12 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     }
     let json = Map::from_iter([("median_ns".to_owned(), Value::Object(json))]);
     output::write(&table, &json, args.json.as_deref())
+}
+
+/// The mean of so many runs.
+fn repeat(bench: &Bench, runs: u64) -> CoreResult<Duration> {
+    let total = (bench.start)()?(runs)?;
+    Ok(total.div_f64(runs.max(1) as f64))
 }
 
 /// The median of single runs, taken for about so long.

@@ -58,20 +58,35 @@ fn outputs_do_not_depend_on_how_they_are_scheduled() {
         "--scheduling-policy lpm",
         "--scheduling-policy fair --num-tenants 3",
         "--watermark 0.2",
+        "--host-blocks 40",
+        "--host-blocks 40 --kill-every 37",
     ] {
         assert_eq!(digest(flags), unpressed, "{flags}");
     }
 }
 
 #[test]
-fn every_kind_of_pressure_keeps_the_laws() {
-    for seed in 0..5 {
-        let flags = format!(
-            "{PRESSED} --seed {seed} --abort-share 0.5 --abort-within 1 --kill-every 50 --scheduling-policy priority \
-             --num-priorities 3 --burstiness 0.2"
-        );
-        assert!(sim(&flags).unwrap()["deaths"].as_u64() > Some(0));
+fn every_kind_of_pressure_keeps_the_laws_and_bounds_of_every_policy() {
+    for policy in ["fcfs", "priority", "lpm", "fair"] {
+        for seed in 0..3 {
+            let flags = format!(
+                "{PRESSED} --seed {seed} --abort-share 0.5 --abort-within 1 --kill-every 50 --burstiness 0.2 \
+                 --scheduling-policy {policy} --num-priorities 3 --num-tenants 3 --host-blocks 30"
+            );
+            let report = sim(&flags).unwrap();
+            assert!(report["deaths"].as_u64() > Some(0), "{policy}");
+            assert!((0.0..1.0).contains(&report["wait_bound_used"].as_f64().unwrap()), "{policy}");
+        }
     }
+}
+
+#[test]
+fn the_host_gives_back_what_the_device_had_no_room_for() {
+    let flags = "--num-requests 200 --input-len 8 --output-len 4 --prefix-len 64 --num-prefixes 20 \
+                 --request-rate 20 --num-blocks 40 --max-num-seqs 4 --deep-reads";
+    let report = sim(&format!("{flags} --host-blocks 200")).unwrap();
+    assert_eq!(report["digest"], sim(flags).unwrap()["digest"]);
+    assert!(report["host_hit_rate"].as_f64() > Some(0.2), "{report:?}");
 }
 
 #[test]
@@ -149,6 +164,10 @@ enum Fault {
 const FAULTY_STEP: i32 = 12;
 
 impl Device for Broken {
+    fn die(&mut self) {
+        self.worker.die();
+    }
+
     fn run(&mut self, frame: &[u8], result: &mut [u8]) -> octavo_core::Result<()> {
         let step = Frame::new(&self.layout, frame)?.header[header::STEP];
         if step != FAULTY_STEP {
@@ -187,11 +206,8 @@ fn broken_devices_are_detected() {
         (Fault::NoAnswer, "the result is of step 11"),
         (Fault::NotFinite, "ended as Error"),
     ] {
-        let device = || {
-            let layout = FrameLayout::new(&limits);
-            Box::new(Broken { worker: oracle(&limits, true), layout, fault }) as Box<dyn Device>
-        };
-        match simulate_on(&args, &device) {
+        let layout = FrameLayout::new(&limits);
+        match simulate_on(&args, Box::new(Broken { worker: oracle(&limits, true), layout, fault })) {
             Err(Error::Violation(message)) => assert!(message.contains(words), "{fault:?}: {message}"),
             other => panic!("{fault:?} was not detected: {other:?}"),
         }

@@ -70,11 +70,10 @@ impl FakeWorker {
         }
     }
 
-    /// A worker in the place of this one, which has died: host memory is still
-    /// there, all else is lost.
-    pub fn reborn(&mut self, limits: &EngineLimits) {
-        let host = std::mem::take(&mut self.host);
-        *self = Self { host, poison: self.poison, shallow: self.shallow, ..Self::new(limits) };
+    /// Loses all that it holds but host memory, as a worker started in its place.
+    pub fn die(&mut self) {
+        self.cells.fill(Cell::default());
+        self.slots.fill(None);
     }
 
     /// A slot of the host tier, which disk transfers read and write.

@@ -25,5 +25,6 @@ pub use ids::{BlockId, RequestId, Slot, Token};
 pub use kv::{BlockHash, KvEvent, KvEvents};
 pub use limits::{EngineLimits, Policy};
 pub use request::{Deadlines, EngineRequest, Retain, SamplingParams, StopRules};
+pub use sched::LPM_PATIENCE;
 pub use stats::Stats;
 pub use transfer::Transfer;

@@ -17,7 +17,7 @@ const EXAMPLES: &str = "Examples:
 /// --kv-token-us say, so a million requests take minutes and the same seed gives the same report. The device checks
 /// the frame protocol and draws tokens from what it reads through the block tables. After every step the laws of
 /// memory and scheduling are checked, and of every request that it starts once, ends exactly once, gets exactly the
-/// tokens that it would get alone, and does not wait longer than the work before it (first come, first served).
+/// tokens that it would get alone, and ends within the steps of the work that its policy lets go before it.
 ///
 /// Figures named core_* are real time spent in the core (plan and commit); all others are virtual.
 ///
@@ -61,6 +61,12 @@ pub struct EngineArgs {
     /// KV blocks; few of them make preemptions
     #[arg(long, visible_alias = "num-gpu-blocks-override", default_value_t = 8192)]
     pub num_blocks: u32,
+    /// KV blocks that the host keeps when the device gives them up; 0 is no host tier
+    #[arg(long, default_value_t = 0)]
+    pub host_blocks: u32,
+    /// What loading a block from the host costs, in prompt tokens computed in the same time
+    #[arg(long, default_value_t = 1.0)]
+    pub host_load_tokens: f32,
     /// Tokens in a KV block
     #[arg(long, default_value_t = 16)]
     pub block_size: u32,
@@ -123,8 +129,8 @@ impl EngineArgs {
             enable_prefix_caching: self.enable_prefix_caching,
             max_pinned_share: 0.0,
             kv_events: false,
-            host_blocks: 0,
-            host_load_tokens: 0.0,
+            host_blocks: self.host_blocks,
+            host_load_tokens: self.host_load_tokens,
             disk_tier: false,
             tenant_weights: Vec::new(),
             policy: match self.scheduling_policy {
@@ -200,11 +206,14 @@ pub struct DeviceArgs {
     /// Microseconds of each token read from the KV cache
     #[arg(long, default_value_t = 0.04)]
     pub kv_token_us: f64,
+    /// Microseconds of each KV block copied to or from the host
+    #[arg(long, default_value_t = 20.0)]
+    pub copy_us: f64,
     /// Draw each token from all KV of its sequence, not the last token's alone: finds any wrong block, but costs
     /// O(length) a token
     #[arg(long)]
     pub deep_reads: bool,
-    /// The device dies every N steps and loses its memory; 0 is never
+    /// The device dies every N steps and loses its memory, but not the host's; 0 is never
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub kill_every: u64,
 }

@@ -15,19 +15,26 @@ pub trait Device {
     /// # Errors
     /// A frame that breaks the protocol.
     fn run(&mut self, frame: &[u8], result: &mut [u8]) -> octavo_core::Result<()>;
+
+    /// Loses its memory; the host's stays.
+    fn die(&mut self);
 }
 
 impl Device for FakeWorker {
     fn run(&mut self, frame: &[u8], result: &mut [u8]) -> octavo_core::Result<()> {
         Self::run(self, frame, result)
     }
+
+    fn die(&mut self) {
+        Self::die(self);
+    }
 }
 
 /// How long a step takes.
 #[derive(Clone, Copy, Debug)]
 pub struct StepTime {
-    /// Microseconds of any step, of each token, and of each token of KV read.
-    costs: [f64; 3],
+    /// Microseconds of any step, of each token, of each token of KV read, and of each block copied.
+    costs: [f64; 4],
 }
 
 impl StepTime {
@@ -36,17 +43,21 @@ impl StepTime {
     /// # Errors
     /// A time that is negative or none.
     pub fn new(args: &DeviceArgs) -> Result<Self> {
-        for (flag, us) in
-            [("--step-us", args.step_us), ("--token-us", args.token_us), ("--kv-token-us", args.kv_token_us)]
-        {
+        for (flag, us) in [
+            ("--step-us", args.step_us),
+            ("--token-us", args.token_us),
+            ("--kv-token-us", args.kv_token_us),
+            ("--copy-us", args.copy_us),
+        ] {
             if !(0.0..=1e9).contains(&us) {
                 return Err(Error::invalid(format!("{flag} is {us}; it must be 0 to 1e9")));
             }
         }
-        Ok(Self { costs: [args.step_us, args.token_us, args.kv_token_us] })
+        Ok(Self { costs: [args.step_us, args.token_us, args.kv_token_us, args.copy_us] })
     }
 
-    /// Time of one frame: a constant, its tokens, and the KV that its rows read.
+    /// Time of one frame: a constant, its tokens, the KV that its rows read, and the blocks that go to and from the
+    /// host.
     ///
     /// # Errors
     /// A frame that is none.
@@ -55,8 +66,9 @@ impl StepTime {
         let rows = frame.header[header::ROWS] as usize;
         let tokens = f64::from(frame.header[header::TOKENS]);
         let computed = frame.row_computed[..rows].iter().map(|&tokens| f64::from(tokens)).sum::<f64>();
-        let [step_us, token_us, kv_token_us] = self.costs;
-        let us = step_us + token_us * tokens + kv_token_us * (computed + tokens);
+        let copies = f64::from(frame.header[header::SAVES] + frame.header[header::LOADS]);
+        let [step_us, token_us, kv_token_us, copy_us] = self.costs;
+        let us = step_us + token_us * tokens + kv_token_us * (computed + tokens) + copy_us * copies;
         Ok(Duration::from_nanos((us * 1e3) as u64))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use octavo_core::fake::FakeWorker;
 use octavo_core::{EngineRequest, Event, EventKind, FinishReason, Token};
 
-use super::bound::Bound;
+use super::bound::{Bound, Wait};
 use crate::distribution::Distribution;
 use crate::error::{Error, Result};
 
@@ -15,8 +15,7 @@ use crate::error::{Error, Result};
 struct Live {
     request: EngineRequest,
     arrived: Duration,
-    /// The last step before it, and the step by which it must have ended.
-    steps: Option<(u64, u64)>,
+    wait: Wait,
     started: bool,
     tokens: Vec<Token>,
     last: Duration,
@@ -41,7 +40,7 @@ pub struct Totals {
     pub itl: Distribution,
     /// From arrival to the last token.
     pub e2el: Distribution,
-    /// The largest share of its bound that a request took; 0 where none is known.
+    /// The largest share of its bound that a request took.
     pub bound_used: f64,
     /// Sum over completed requests of a hash of (id, tokens): the same whatever the order.
     pub digest: u64,
@@ -51,7 +50,7 @@ pub struct Totals {
 #[derive(Debug)]
 pub struct Ledger {
     live: HashMap<u64, Live>,
-    bound: Option<Bound>,
+    bound: Bound,
     /// Computes what a request gets when it is alone.
     oracle: FakeWorker,
     context_len: usize,
@@ -60,15 +59,15 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger. With a `bound`, requests must end in time.
-    pub fn new(oracle: FakeWorker, context_len: usize, bound: Option<Bound>) -> Self {
+    /// An empty ledger; requests must end within `bound`.
+    pub fn new(oracle: FakeWorker, context_len: usize, bound: Bound) -> Self {
         Self { live: HashMap::new(), bound, oracle, context_len, totals: Totals::default() }
     }
 
     /// A request was taken in at a time, before `step` is planned.
     pub fn arrive(&mut self, request: EngineRequest, now: Duration, step: u64) {
-        let steps = self.bound.as_mut().map(|bound| (step, bound.arrive(&request, step)));
-        let live = Live { arrived: now, steps, started: false, tokens: Vec::new(), last: now, request };
+        let wait = self.bound.arrive(&request, step);
+        let live = Live { arrived: now, wait, started: false, tokens: Vec::new(), last: now, request };
         self.live.insert(live.request.id.0, live);
     }
 
@@ -85,13 +84,12 @@ impl Ledger {
         let id = event.request.0;
         let broken = |what: &str| Error::violation(format!("request {id} {what}"));
         let live = self.live.get_mut(&id).ok_or_else(|| broken("has an event after its end"))?;
-        if let Some((from, due)) = live.steps {
-            if step > due {
-                return Err(starves(id));
-            }
-            let used = (step - from) as f64 / (due - from) as f64;
-            self.totals.bound_used = self.totals.bound_used.max(used);
+        let due = self.bound.due(&live.wait);
+        if step > due {
+            return Err(starves(id));
         }
+        let used = (step - live.wait.since) as f64 / (due - live.wait.since) as f64;
+        self.totals.bound_used = self.totals.bound_used.max(used);
         match &event.kind {
             EventKind::Started { .. } if live.started => return Err(broken("started twice")),
             EventKind::Started { .. } => live.started = true,
@@ -119,17 +117,20 @@ impl Ledger {
     /// # Errors
     /// A violation, with the request's number.
     pub fn check_ages(&self, step: u64) -> Result<()> {
-        match self.live.iter().find(|(_, live)| live.steps.is_some_and(|(_, due)| step > due)) {
+        match self.live.iter().find(|(_, live)| step > self.bound.due(&live.wait)) {
             Some((&id, _)) => Err(starves(id)),
             None => Ok(()),
         }
     }
 
+    /// The device died and lost its memory.
+    pub fn died(&mut self) {
+        self.bound.died();
+    }
+
     fn end(&mut self, id: u64, reason: FinishReason) -> Result<()> {
         let Some(live) = self.live.remove(&id) else { return Ok(()) };
-        if let Some(bound) = &mut self.bound {
-            bound.end(&live.request);
-        }
+        self.bound.end(&live.request);
         let broken = |what: String| Err(Error::violation(format!("request {id} {what}")));
         let expected = self.oracle.expected(&live.request, self.context_len);
         match reason {
@@ -156,7 +157,9 @@ impl Ledger {
 }
 
 fn starves(id: u64) -> Error {
-    Error::violation(format!("request {id} took more steps than all the work before it: it starves"))
+    Error::violation(format!(
+        "request {id} took more steps than all the work that may go before it: it starves"
+    ))
 }
 
 /// FNV-1a over the id and the tokens.
@@ -180,7 +183,7 @@ mod tests {
         let oracle = FakeWorker::new(&limits);
         let request = steady::prompted(0, 8, 2);
         let output = oracle.expected(&request, 64);
-        let mut ledger = Ledger::new(oracle, 64, Some(Bound::new(&limits)));
+        let mut ledger = Ledger::new(oracle, 64, Bound::new(&limits));
         ledger.arrive(request, Duration::ZERO, 0);
         (ledger, output)
     }

@@ -15,6 +15,7 @@ pub use device::Device;
 pub use steady::{Loop, decoding, limits, prompted};
 pub use world::{Outcome, oracle};
 
+use self::bound::Bound;
 use self::world::World;
 use crate::error::{Error, Result};
 use crate::output;
@@ -44,15 +45,16 @@ pub fn run(args: &SimArgs) -> Result<()> {
 /// A bad command line or trace, or a broken law.
 pub fn simulate(args: &SimArgs) -> Result<Outcome> {
     let limits = args.engine.limits();
-    simulate_on(args, &|| Box::new(oracle(&limits, args.device.deep_reads)))
+    simulate_on(args, Box::new(oracle(&limits, args.device.deep_reads)))
 }
 
-/// Runs a trace on devices that `device` makes, at the start and after each death.
+/// Runs a trace on a device.
 ///
 /// # Errors
 /// A bad command line or trace, or a broken law.
-pub fn simulate_on(args: &SimArgs, device: &dyn Fn() -> Box<dyn Device>) -> Result<Outcome> {
+pub fn simulate_on(args: &SimArgs, device: Box<dyn Device>) -> Result<Outcome> {
     let limits = args.engine.limits();
     limits.check().map_err(|error| Error::invalid(error.to_string()))?;
-    World::new(limits, &args.device, args.check, trace::arrivals(&args.trace)?, device)?.run()
+    let bound = Bound::new(&limits);
+    World::new(limits, bound, &args.device, args.check, trace::arrivals(&args.trace)?, device)?.run()
 }

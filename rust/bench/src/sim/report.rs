@@ -14,6 +14,10 @@ impl Outcome {
         self.stats.prefix_hit_tokens as f64 / self.stats.prefix_query_tokens.max(1) as f64
     }
 
+    fn host_hit_rate(&self) -> f64 {
+        self.stats.host_hit_tokens as f64 / self.stats.prefix_query_tokens.max(1) as f64
+    }
+
     fn core_ns(&self) -> (f64, f64) {
         let mean = self.core.summary_ns().map_or(0.0, |summary| summary.mean);
         (mean, mean * self.core.count() as f64 / self.rows.max(1) as f64)
@@ -35,6 +39,8 @@ impl Outcome {
         put("output_throughput", number(self.per_s(totals.output_tokens)));
         put("total_token_throughput", number(self.per_s(totals.input_tokens + totals.output_tokens)));
         put("cache_hit_rate", number(self.hit_rate()));
+        put("host_hit_rate", number(self.host_hit_rate()));
+        put("host_saved_blocks", self.stats.host_saved_blocks.into());
         put("preemptions", self.stats.preemptions.into());
         put("deaths", self.deaths.into());
         put("wait_bound_used", number(totals.bound_used));
@@ -63,14 +69,17 @@ impl Outcome {
         let tokens = totals.input_tokens + totals.output_tokens;
         table += &row("input and output tokens/s", format_args!("{:.2}", self.per_s(tokens)));
         table += &row("cache hit rate, %", format_args!("{:.2}", 100.0 * self.hit_rate()));
+        if self.stats.host_saved_blocks > 0 {
+            let rate = format_args!("{:.2}", 100.0 * self.host_hit_rate()).to_string();
+            table += &row("of it from the host, %", rate);
+            table += &row("blocks saved to the host", self.stats.host_saved_blocks);
+        }
         table += &row("preemptions", self.stats.preemptions);
         if self.deaths > 0 {
             table += &row("deaths of the device", self.deaths);
         }
-        if totals.bound_used > 0.0 {
-            let used = 100.0 * totals.bound_used;
-            table += &row("longest wait, % of its bound", format_args!("{used:.1}"));
-        }
+        let used = 100.0 * totals.bound_used;
+        table += &row("longest wait, % of its bound", format_args!("{used:.1}"));
         let steps = self.core.count().max(1) as f64;
         let (rows, tokens) = (self.rows as f64 / steps, self.tokens as f64 / steps);
         let of = format_args!("{} ({rows:.1} rows, {tokens:.1} tokens each)", self.stats.steps).to_string();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use octavo_core::fake::FakeWorker;
 use octavo_core::frame::Buffer;
-use octavo_core::{Engine, EngineLimits, Event, Kind, Plan, Policy, RequestId};
+use octavo_core::{Engine, EngineLimits, Event, Kind, Plan, RequestId};
 
 use super::args::{Check, DeviceArgs};
 use super::bound::Bound;
@@ -48,14 +48,13 @@ struct InFlight {
 }
 
 /// See the module's documentation.
-pub(super) struct World<'a> {
+pub(super) struct World {
     engine: Engine,
     device: Box<dyn Device>,
-    new_device: &'a dyn Fn() -> Box<dyn Device>,
     step_time: StepTime,
     check: Check,
     kill_every: u64,
-    arrivals: Peekable<Box<dyn Iterator<Item = Arrival> + 'a>>,
+    arrivals: Peekable<Box<dyn Iterator<Item = Arrival>>>,
     aborts: BinaryHeap<Reverse<(Duration, u64)>>,
     in_flight: VecDeque<InFlight>,
     spare: Vec<Buffer>,
@@ -69,33 +68,30 @@ pub(super) struct World<'a> {
     deaths: u64,
 }
 
-impl<'a> World<'a> {
-    /// A world in which nothing has happened. `new_device` makes a device, at
-    /// the start and after each death.
+impl World {
+    /// A world in which nothing has happened. Requests must end within `bound`.
     ///
     /// # Errors
     /// Limits that make no engine, or flags out of range.
     pub fn new(
         limits: EngineLimits,
-        device: &DeviceArgs,
+        bound: Bound,
+        args: &DeviceArgs,
         check: Check,
-        arrivals: Box<dyn Iterator<Item = Arrival> + 'a>,
-        new_device: &'a dyn Fn() -> Box<dyn Device>,
+        arrivals: Box<dyn Iterator<Item = Arrival>>,
+        device: Box<dyn Device>,
     ) -> Result<Self> {
-        let step_time = StepTime::new(device)?;
-        let ordered = limits.policy == Policy::Fcfs && device.kill_every == 0;
-        let bound = ordered.then(|| Bound::new(&limits));
-        let oracle = oracle(&limits, device.deep_reads);
+        let step_time = StepTime::new(args)?;
+        let oracle = oracle(&limits, args.deep_reads);
         let ledger = Ledger::new(oracle, limits.context_len() as usize, bound);
         let engine = Engine::new(limits).map_err(|error| Error::invalid(error.to_string()))?;
         let result = Buffer::new(engine.layout().result_bytes);
         Ok(Self {
             engine,
-            device: new_device(),
-            new_device,
+            device,
             step_time,
             check,
-            kill_every: device.kill_every,
+            kill_every: args.kill_every,
             arrivals: arrivals.peekable(),
             aborts: BinaryHeap::new(),
             in_flight: VecDeque::new(),
@@ -220,7 +216,8 @@ impl<'a> World<'a> {
         let Some(step) = self.in_flight.pop_front() else { return Ok(()) };
         if self.kill_every > 0 && step.plan.step.is_multiple_of(self.kill_every) {
             self.deaths += 1;
-            self.device = (self.new_device)();
+            self.device.die();
+            self.ledger.died();
             self.spare.push(step.frame);
             self.spare.extend(self.in_flight.drain(..).map(|step| step.frame));
             self.engine.recover();
@@ -260,4 +257,45 @@ pub fn oracle(limits: &EngineLimits, deep_reads: bool) -> FakeWorker {
 #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn violation(error: octavo_core::Error) -> Error {
     Error::violation(error.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::args::SimArgs;
+    use super::super::trace;
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        sim: SimArgs,
+    }
+
+    /// A trace in which better priorities keep coming, run under one policy and held to the bound of another.
+    fn run(policy: &str, bound: &str) -> Result<Outcome> {
+        let args = |policy: &str| {
+            let flags = format!(
+                "sim --num-requests 400 --input-len 20 --output-len 10 --request-rate 12 --num-priorities 9 \
+                 --max-num-seqs 1 --scheduling-policy {policy}"
+            );
+            Cli::try_parse_from(flags.split_whitespace()).unwrap().sim
+        };
+        let (args, bound) = (args(policy), Bound::new(&args(bound).engine.limits()));
+        let limits = args.engine.limits();
+        let device = Box::new(oracle(&limits, false));
+        let arrivals = trace::arrivals(&args.trace)?;
+        World::new(limits, bound, &args.device, args.check, arrivals, device)?.run()
+    }
+
+    #[test]
+    fn who_waits_longer_than_the_policy_allows_is_found() {
+        assert!(run("fcfs", "fcfs").is_ok());
+        assert!(run("priority", "priority").is_ok());
+        match run("priority", "fcfs") {
+            Err(Error::Violation(message)) => assert!(message.contains("it starves"), "{message}"),
+            other => panic!("starvation was not found: {other:?}"),
+        }
+    }
 }

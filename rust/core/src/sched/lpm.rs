@@ -15,7 +15,7 @@ const WINDOW: usize = 128;
 /// Requests in the window that a step looks up anew.
 const LOOKS: usize = 8;
 /// Requests that may overtake one in the window.
-const PATIENCE: u64 = 256;
+pub const PATIENCE: u64 = 256;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]

@@ -23,6 +23,7 @@ mod sequence;
 mod step;
 mod stop;
 
+pub use lpm::PATIENCE as LPM_PATIENCE;
 pub use scheduler::Scheduler;
 pub use sequence::Sequence;
 pub use step::{Row, Step};

@@ -219,7 +219,7 @@ impl Driver {
 
     /// The worker dies with all that it holds and what it had to do.
     pub fn kill_worker(&mut self) {
-        self.worker.reborn(self.engine.limits());
+        self.worker.die();
         self.spare.extend(self.frames.drain(..));
         self.engine.recover();
         self.check();
