@@ -14,7 +14,7 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 # Rust tests that need more than `make test-models` fetches.
 LARGE := binary(golden) & test(/^(gemma3|qwen)_/)
 
-.PHONY: help setup build serve chat test test-rust test-python test-models test-large soak budgets lint format bench bench-peers clean
+.PHONY: help setup build serve chat test test-rust test-loom test-python test-models test-large soak budgets lint format bench bench-peers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ serve: build ## Serve the demo model on 127.0.0.1:8000 (installs and builds firs
 chat: build ## Talk to a server started with `make serve`
 	@$(BIN)/octavo chat
 
-test: test-rust test-python ## Run every test (installs, builds and fetches the test models first)
+test: test-rust test-loom test-python ## Run every test (installs, builds and fetches the test models first)
 
 setup: $(VENV)/.installed ## Make .venv with the pinned dependencies
 
@@ -74,6 +74,10 @@ test-models: $(VENV)/.installed ## Fetch the models that the tests use
 test-rust: test-models ## Run the Rust tests
 	@command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest@0.9.143
 	cargo nextest run --locked --workspace --features octavo-text/golden --status-level fail -E 'not ($(LARGE))'
+
+# Loom replaces what threads share, so this is a build of its own.
+test-loom: ## Explore the orders of events in the pool of threads
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --package octavo-cpu --release --lib pool::model
 
 test-python: build test-models ## Run the Python and end-to-end tests
 	$(BIN)/python -m pytest

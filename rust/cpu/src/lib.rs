@@ -27,6 +27,7 @@ pub mod quant;
 pub mod rope;
 pub mod sampling;
 pub mod simd;
+mod sync;
 mod tile;
 
 pub use buffer::Buffer;
