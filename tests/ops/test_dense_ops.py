@@ -122,10 +122,10 @@ def test_linear(
 
 @pytest.mark.parametrize("inputs", [64, 576, 1536])
 def test_a_rows_product_does_not_depend_on_the_other_rows(
-    kernels: Ops, dtype: torch.dtype, generator: torch.Generator, inputs: int
+    served: Ops, dtype: torch.dtype, generator: torch.Generator, inputs: int
 ) -> None:
     x, weight = randn(generator, 300, inputs, dtype=dtype), randn(generator, 96, inputs, dtype=dtype)
-    linear = kernels.pack_linear(weight, None)
+    linear = served.pack_linear(weight, None)
     whole = linear(x)
     for rows in (1, 2, 3, 4, 5, 7, 8, 11, 16, 31, 64, 257):
         assert torch.equal(linear(x[:rows].contiguous()), whole[:rows]), rows
@@ -134,10 +134,10 @@ def test_a_rows_product_does_not_depend_on_the_other_rows(
 
 
 def test_a_rows_norm_and_activation_do_not_depend_on_the_other_rows(
-    kernels: Ops, dtype: torch.dtype, generator: torch.Generator
+    served: Ops, dtype: torch.dtype, generator: torch.Generator
 ) -> None:
     x, weight = randn(generator, 200, 576, dtype=dtype), randn(generator, 576, dtype=dtype)
-    normed, activated = kernels.rms_norm(x, weight, 1e-5), kernels.silu_and_mul(x)
+    normed, activated = served.rms_norm(x, weight, 1e-5), served.silu_and_mul(x)
     for rows in (1, 2, 3, 17):
-        assert torch.equal(kernels.rms_norm(x[:rows].contiguous(), weight, 1e-5), normed[:rows])
-        assert torch.equal(kernels.silu_and_mul(x[:rows].contiguous()), activated[:rows])
+        assert torch.equal(served.rms_norm(x[:rows].contiguous(), weight, 1e-5), normed[:rows])
+        assert torch.equal(served.silu_and_mul(x[:rows].contiguous()), activated[:rows])
