@@ -126,7 +126,9 @@ impl Kernel for QuantizeRow {
                 let greatest = size(parts[0]).max(size(parts[1])).greatest();
                 let strange = parts[0].unordered() | parts[1].unordered() != 0;
                 let scale = if strange { f32::NAN } else { greatest / 127.0 };
-                let factor = if greatest > 0.0 { V::splat(127.0 / greatest) } else { V::zero() };
+                // Of nothing, or less than floats can divide by, it would be infinite.
+                let factor = 127.0 / greatest;
+                let factor = if factor < f32::INFINITY { V::splat(factor) } else { V::zero() };
                 let record = self.place.0.add(block * self.place.1);
                 record.cast::<f32>().write_unaligned(scale);
                 for (half, part) in parts.into_iter().enumerate() {

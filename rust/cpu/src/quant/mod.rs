@@ -1,4 +1,4 @@
-//! `y = x W^T + b` with GGUF weights that stay quantised.
+//! `y = x W^T + b` with weights that stay quantised: GGUF blocks here, 8 bits an output row in [`int8_linear`].
 //!
 //! Weights are repacked into panels of 16 columns; for each 32 of k: the integers as `[8][16][4]` bytes (or nibbles in
 //! half of that), then scales and minima. Inputs are quantised to 8 bits for each 32 of a row, as the row alone
@@ -6,9 +6,11 @@
 //! through its blocks in order whatever the number of rows.
 
 mod blocks;
+mod int8;
 mod kernel;
 
 pub use blocks::Format;
+pub use int8::{Int8Weight, int8_linear};
 
 use crate::buffer::Buffer;
 use crate::linear::Tiles;
