@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import TypedDict
 
 
+KVGroup = tuple[str, int, int]
+"""A layer group beside the spine: what it keeps of a sequence ("last" tokens of a window, a "state" every so
+many blocks, a "fixed" number of blocks), that number, and its blocks.
+"""
+
+
 class Limits(TypedDict):
     """What bounds an engine, resolved."""
 
     block_size: int
     num_blocks: int
+    groups: list[KVGroup]
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int

@@ -22,6 +22,7 @@ def test_stubs_and_extension_agree() -> None:
 LIMITS = {
     "block_size": 16,
     "num_blocks": 64,
+    "groups": [],
     "max_model_len": 512,
     "max_num_seqs": 8,
     "max_num_batched_tokens": 128,

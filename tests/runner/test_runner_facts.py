@@ -195,6 +195,7 @@ def test_a_frame_of_another_version_is_refused() -> None:
     limits = {
         "block_size": 16,
         "num_blocks": 10,
+        "groups": [],
         "max_model_len": 64,
         "max_num_seqs": 2,
         "max_num_batched_tokens": 32,

@@ -18,7 +18,7 @@ Column = tuple[str, str, int, "Sequence[int]"]
 """Name, type, offset in bytes, shape."""
 
 MAGIC = int.from_bytes(b"OCTV", "big")
-VERSION = 2
+VERSION = 3
 
 SAMPLE = 1
 """Bit of `row_flags`: sample after the row's last token."""
@@ -60,6 +60,7 @@ class Frame(_Columns):
     new_float: Tensor
     new_seed: Tensor
     heap: Tensor
+    delta_group: Tensor
     delta_slot: Tensor
     delta_index: Tensor
     delta_block: Tensor

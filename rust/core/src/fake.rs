@@ -5,8 +5,14 @@
 //! through the block table. A wrong table, a block that is reused too early or a
 //! token that is computed twice therefore gives other tokens than
 //! [`FakeWorker::expected`]; breaches of the frame protocol are errors.
+//! Layer groups beside the spine hold the same words and are compared with it.
 
+mod groups;
+
+use std::ops::Range;
 use std::sync::Arc;
+
+use groups::FakeGroup;
 
 use crate::error::{Error, Result};
 use crate::frame::{
@@ -28,7 +34,8 @@ struct Cell {
 
 #[derive(Clone, Debug, Default)]
 struct FakeSlot {
-    table: Vec<i32>,
+    /// Of each layer group.
+    tables: Vec<Vec<i32>>,
     prompt_len: usize,
     logprobs: i32,
     prompt_logprobs: i32,
@@ -48,6 +55,8 @@ pub struct FakeWorker {
     block_size: usize,
     vocab_size: u64,
     cells: Vec<Cell>,
+    /// Layer groups beside the spine.
+    groups: Vec<FakeGroup>,
     /// Words of the host tier.
     host: Vec<u64>,
     slots: Vec<Option<FakeSlot>>,
@@ -63,6 +72,7 @@ impl FakeWorker {
             block_size: limits.block_size as usize,
             vocab_size: u64::from(limits.vocab_size),
             cells: vec![Cell::default(); limits.num_blocks as usize * limits.block_size as usize],
+            groups: limits.groups.iter().map(|group| FakeGroup::new(*group, limits.block_size)).collect(),
             host: vec![0; limits.host_blocks as usize * limits.block_size as usize],
             slots: vec![None; limits.max_num_seqs as usize],
             poison: None,
@@ -130,17 +140,20 @@ impl FakeWorker {
         for place in 0..frame.header[header::NEW] as usize {
             let slot = &mut self.slots[frame.new_slot[place] as usize];
             rule(slot.is_none(), "a new slot was free")?;
-            *slot = Some(read_new(frame, place));
+            *slot = Some(read_new(frame, place, 1 + self.groups.len()));
         }
         for place in 0..frame.header[header::DELTAS] as usize {
             let index = frame.delta_index[place] as usize;
             let Some(slot) = &mut self.slots[frame.delta_slot[place] as usize] else {
                 return rule(false, "a block table belongs to a slot in use");
             };
-            if slot.table.len() <= index {
-                slot.table.resize(index + 1, -1);
+            let Some(table) = slot.tables.get_mut(frame.delta_group[place] as usize) else {
+                return rule(false, "a block table belongs to a layer group");
+            };
+            if table.len() <= index {
+                table.resize(index + 1, -1);
             }
-            slot.table[index] = frame.delta_block[place];
+            table[index] = frame.delta_block[place];
         }
         Ok(())
     }
@@ -190,6 +203,7 @@ impl FakeWorker {
                 self.write_prompt_logprobs(&slot, at, word, next, result);
             }
         }
+        self.run_groups(&slot, start..start + query.len(), step, number)?;
         result.status[row] = if poisoned { row_status::NOT_FINITE } else { row_status::GOOD };
         result.token[row] = -1;
         if frame.row_flags[row] & row_flag::SAMPLE != 0 {
@@ -207,6 +221,17 @@ impl FakeWorker {
         Ok(())
     }
 
+    /// Computes and checks what the other groups have to do with the tokens `computed`.
+    fn run_groups(&mut self, slot: &FakeSlot, computed: Range<usize>, step: i32, number: i32) -> Result<()> {
+        let mut groups = std::mem::take(&mut self.groups);
+        let word = |position| if self.shallow { Ok(0) } else { self.read(slot, position, step, number) };
+        for (group, table) in groups.iter_mut().zip(&slot.tables[1..]) {
+            group.run(table, computed.clone(), (step, number), word)?;
+        }
+        self.groups = groups;
+        Ok(())
+    }
+
     /// All words of the sequence as one.
     fn attend(&self, slot: &FakeSlot, len: usize, step: i32, number: i32) -> Result<u64> {
         let from = if self.shallow { len - 1 } else { 0 };
@@ -220,11 +245,7 @@ impl FakeWorker {
     }
 
     fn cell(&self, slot: &FakeSlot, position: usize) -> Result<usize> {
-        let block = slot.table.get(position / self.block_size).copied().unwrap_or(-1);
-        rule(block >= 0, "every token has a block")?;
-        let cell = block as usize * self.block_size + position % self.block_size;
-        rule(cell < self.cells.len(), "every block is on the device")?;
-        Ok(cell)
+        place(&slot.tables[0], position, self.block_size, self.cells.len())
     }
 
     fn sample(&self, slot: &FakeSlot, seen: u64, position: usize) -> i32 {
@@ -332,11 +353,20 @@ fn logprob(word: u64, token: i32) -> f32 {
     -((mix(word, token as u64) % 1000) as f32) / 100.0
 }
 
+/// Where the cell of a position lies among `cells`, by a block table.
+fn place(table: &[i32], position: usize, block_size: usize, cells: usize) -> Result<usize> {
+    let block = table.get(position / block_size).copied().unwrap_or(-1);
+    rule(block >= 0, "every token has a block")?;
+    let cell = block as usize * block_size + position % block_size;
+    rule(cell < cells, "every block is on the device")?;
+    Ok(cell)
+}
+
 fn rule(holds: bool, name: &str) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::internal(format!("frame protocol broken: {name}"))) }
 }
 
-fn read_new(frame: &Frame<'_>, place: usize) -> FakeSlot {
+fn read_new(frame: &Frame<'_>, place: usize, groups: usize) -> FakeSlot {
     let ints = &frame.new_int[place * new_int::WIDTH..][..new_int::WIDTH];
     let floats = &frame.new_float[place * new_float::WIDTH..][..new_float::WIDTH];
     let list = |start: usize, len: usize| {
@@ -347,7 +377,7 @@ fn read_new(frame: &Frame<'_>, place: usize) -> FakeSlot {
     let bias = list(new_int::BIAS_START, 2 * bias_len);
     let history = list(new_int::HISTORY_START, ints[new_int::HISTORY_LEN] as usize);
     FakeSlot {
-        table: Vec::new(),
+        tables: vec![Vec::new(); groups],
         prompt_len: ints[new_int::PROMPT_LEN] as usize,
         logprobs: ints[new_int::LOGPROBS],
         prompt_logprobs: ints[new_int::PROMPT_LOGPROBS],

@@ -8,12 +8,13 @@
 use bytemuck::Pod;
 
 use crate::error::{Error, Result};
-use crate::limits::EngineLimits;
+use crate::kv::Keep;
+use crate::limits::{EngineLimits, GroupLimits};
 
 /// First word of every frame and result ("OCTV").
 pub const MAGIC: i32 = i32::from_be_bytes(*b"OCTV");
 /// Second word; changes whenever a column does.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 3;
 /// Every column and both buffers start at a multiple of this many bytes.
 pub const ALIGNMENT: usize = 64;
 /// Token id in `tokens` that stands for the token last sampled for the slot.
@@ -182,7 +183,9 @@ pub struct Dims {
     pub table_blocks: usize,
     /// `K`: most alternatives in log-probabilities.
     pub top: usize,
-    /// `D`: block table entries a step.
+    /// Block table entries of the spine a step.
+    pub spine_deltas: usize,
+    /// `D`: block table entries of all layer groups a step.
     pub deltas: usize,
     /// `H`: words of the heap.
     pub heap: usize,
@@ -196,12 +199,19 @@ impl Dims {
         let slots = limits.max_num_seqs as usize;
         let tokens = limits.max_num_batched_tokens as usize;
         let table_blocks = limits.max_model_len.div_ceil(limits.block_size) as usize;
-        let deltas = 2 * table_blocks + 2 * slots + tokens / limits.block_size as usize;
+        let spine_deltas = 2 * table_blocks + 2 * slots + tokens / limits.block_size as usize;
+        let of_group = |group: &GroupLimits| match group.keep {
+            // It knows of a block when the spine does.
+            Keep::Last(_) => spine_deltas,
+            Keep::State { .. } | Keep::Fixed(_) => slots * group.keep.table_blocks(table_blocks),
+        };
+        let deltas = spine_deltas + limits.groups.iter().map(of_group).sum::<usize>();
         Self {
             slots,
             tokens,
             table_blocks,
             top: limits.max_logprobs as usize,
+            spine_deltas,
             deltas,
             heap: 2 * limits.max_model_len as usize + 16_384,
             copies: if limits.host_blocks > 0 { deltas } else { 0 },
@@ -319,7 +329,9 @@ columns! {
     new_seed: i64, |d| [d.slots, 0];
     /// `[H]` lists that `new_int` points into.
     heap: i32, |d| [d.heap, 0];
-    /// `[D]` with the two below: `table[slot][index] = block`; applied third.
+    /// `[D]` with the three below: `table[group][slot][index] = block`; applied third.
+    delta_group: i32, |d| [d.deltas, 0];
+    /// `[D]`.
     delta_slot: i32, |d| [d.deltas, 0];
     /// `[D]`.
     delta_index: i32, |d| [d.deltas, 0];
@@ -473,6 +485,7 @@ mod tests {
         EngineLimits {
             block_size: 16,
             num_blocks: 64,
+            groups: Vec::new(),
             max_model_len: 100,
             max_num_seqs: 5,
             max_num_batched_tokens: 33,

@@ -2,6 +2,7 @@
 //! declared and resolved in `python/octavo/config`, facts come from the worker.
 
 use crate::error::{Error, Result};
+use crate::kv::Keep;
 
 /// Largest value of a limit, so that sums of a few still fit 32 bits.
 const MOST: u32 = 1 << 28;
@@ -20,13 +21,24 @@ pub enum Policy {
     FairShare,
 }
 
+/// A layer group beside the spine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// What of a sequence it keeps.
+    pub keep: Keep,
+    /// Its blocks on the device.
+    pub num_blocks: u32,
+}
+
 /// Everything the core must know about the machine and the options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineLimits {
     /// Tokens in a KV block.
     pub block_size: u32,
-    /// KV blocks on the device.
+    /// KV blocks on the device: those of the spine, the layer group that keeps all.
     pub num_blocks: u32,
+    /// Layer groups beside the spine, which keep less.
+    pub groups: Vec<GroupLimits>,
     /// Longest sequence (prompt and output), tokens.
     pub max_model_len: u32,
     /// Most sequences in one step, and most slots.
@@ -70,7 +82,14 @@ impl EngineLimits {
     /// if the device has fewer blocks (the last token needs none). A sequence of
     /// this length ends as at its context's end; doors clamp `max_tokens` to it.
     pub fn context_len(&self) -> u32 {
-        self.max_model_len.min(self.num_blocks.saturating_mul(self.block_size).saturating_add(1))
+        let tokens = |blocks: u32| blocks.saturating_mul(self.block_size).saturating_add(1);
+        let least = self.groups.iter().filter(|group| self.is_short(group)).map(|group| group.num_blocks);
+        self.max_model_len.min(tokens(least.fold(self.num_blocks, u32::min)))
+    }
+
+    /// True if a group cannot hold what it keeps of every sequence.
+    pub(crate) fn is_short(&self, group: &GroupLimits) -> bool {
+        (group.num_blocks as usize) < group.keep.most_blocks(self.block_size as usize)
     }
 
     /// Checks that the numbers make an engine.
@@ -112,6 +131,7 @@ impl EngineLimits {
                 format!("max_pinned_share is {value}; it must be from 0 to 1"),
             ));
         }
+        self.check_groups()?;
         self.check_tiers()?;
         if let Some((_, weight)) =
             self.tenant_weights.iter().find(|(_, weight)| !(0.001..=1000.0).contains(weight))
@@ -135,6 +155,34 @@ impl EngineLimits {
                     "max_logprobs is {} and vocab_size {}; it cannot be more",
                     self.max_logprobs, self.vocab_size
                 ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_groups(&self) -> Result<()> {
+        for (at, group) in self.groups.iter().enumerate() {
+            let GroupLimits { keep, num_blocks } = group;
+            let (Keep::Last(size) | Keep::State { every: size } | Keep::Fixed(size)) = *keep;
+            if [*num_blocks, size].iter().any(|value| !(1..=MOST).contains(value)) {
+                let message = format!(
+                    "layer group {} has {num_blocks} blocks and keeps {keep:?}; both must be 1 to {MOST}",
+                    at + 1
+                );
+                return Err(Error::invalid("groups", message));
+            }
+            if self.is_short(group) && !matches!(keep, Keep::Last(_)) {
+                let message = format!(
+                    "layer group {} has {num_blocks} blocks and each sequence needs {size}; give the KV cache more memory",
+                    at + 1
+                );
+                return Err(Error::invalid("groups", message));
+            }
+        }
+        if !self.groups.is_empty() && self.host_blocks > 0 {
+            return Err(Error::invalid(
+                "host_blocks",
+                "the host and disk tiers are not for models with several layer groups yet; serve this model without",
             ));
         }
         Ok(())

@@ -6,8 +6,8 @@ mod drive;
 
 use drive::{Driver, Received, limits, sampling};
 use octavo_core::{
-    Deadlines, EngineLimits, EngineRequest, FinishReason, Policy, RequestId, Retain, SamplingParams,
-    StopRules, Token,
+    Deadlines, EngineLimits, EngineRequest, FinishReason, GroupLimits, Keep, Policy, RequestId, Retain,
+    SamplingParams, StopRules, Token,
 };
 use proptest::prelude::*;
 
@@ -122,7 +122,31 @@ fn policy() -> impl Strategy<Value = Policy> {
     ]
 }
 
+/// Groups that can hold every sequence, if barely.
+fn groups(block_size: u32) -> impl Strategy<Value = Vec<GroupLimits>> {
+    let window = (1..40u32, 0..12u32).prop_map(move |(window, more)| GroupLimits {
+        keep: Keep::Last(window),
+        num_blocks: (window - 1).div_ceil(block_size) + 1 + more,
+    });
+    let state = (1..4u32, 1..12u32)
+        .prop_map(|(every, num_blocks)| GroupLimits { keep: Keep::State { every }, num_blocks });
+    let fixed = (1..4u32, 0..9u32)
+        .prop_map(|(own, more)| GroupLimits { keep: Keep::Fixed(own), num_blocks: own + more });
+    prop::collection::vec(prop_oneof![3 => window, 2 => state, 1 => fixed], 0..4)
+}
+
 fn engine_limits() -> impl Strategy<Value = EngineLimits> {
+    engine_limits_of_one_group().prop_flat_map(|limits| {
+        groups(limits.block_size).prop_map(move |groups| {
+            // Tiers are for one group.
+            let alone = groups.is_empty();
+            let host_blocks = if alone { limits.host_blocks } else { 0 };
+            EngineLimits { groups, host_blocks, disk_tier: alone && limits.disk_tier, ..limits.clone() }
+        })
+    })
+}
+
+fn engine_limits_of_one_group() -> impl Strategy<Value = EngineLimits> {
     let pinned = prop_oneof![Just(0.0f32), Just(0.3), Just(1.0)];
     let memory = (1..6u32, 12..40u32, any::<bool>(), prop_oneof![Just(0.0f32), Just(0.1)], pinned);
     let step = (1..9u32, 1..40u32, prop_oneof![Just(0u32), 1..8u32]);

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use drive::{limits, prompt, request};
 use octavo_core::fake::FakeWorker;
 use octavo_core::frame::Buffer;
-use octavo_core::{Engine, EngineLimits, Event};
+use octavo_core::{Engine, EngineLimits, Event, GroupLimits, Keep};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -35,7 +35,11 @@ unsafe impl GlobalAlloc for Counting {
 
 #[test]
 fn decoding_allocates_nothing() {
-    for limits in drive::both_depths(&EngineLimits { num_blocks: 1024, max_num_seqs: 16, ..limits() }) {
+    let one = EngineLimits { num_blocks: 1024, max_num_seqs: 16, ..limits() };
+    let window = GroupLimits { keep: Keep::Last(20), num_blocks: 200 };
+    let state = GroupLimits { keep: Keep::State { every: 1 }, num_blocks: 100 };
+    let several = EngineLimits { groups: vec![window, state], ..one.clone() };
+    for limits in [one, several].iter().flat_map(drive::both_depths) {
         let mut engine = Engine::new(limits.clone()).unwrap();
         let mut worker = FakeWorker::new(&limits);
         let mut frames = [(); 2].map(|()| Buffer::new(engine.layout().frame_bytes));

@@ -1,7 +1,8 @@
 //! Engine limits from Python, and the frame layout that follows from them.
 
+use octavo_core::Keep;
 use octavo_core::frame::{Column, DType, FrameLayout};
-use octavo_core::limits::{EngineLimits, Policy};
+use octavo_core::limits::{EngineLimits, GroupLimits, Policy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,6 +16,8 @@ use octavo_server::http::tenant;
 pub struct Limits {
     block_size: u32,
     num_blocks: u32,
+    /// Kind, size of what is kept, blocks.
+    groups: Vec<(String, u32, u32)>,
     max_model_len: u32,
     max_num_seqs: u32,
     max_num_batched_tokens: u32,
@@ -43,9 +46,19 @@ impl Limits {
             "fair" => Policy::FairShare,
             other => return Err(PyValueError::new_err(format!("unknown scheduling policy {other}"))),
         };
+        let groups = self.groups.iter().map(|(kind, size, num_blocks)| {
+            let keep = match kind.as_str() {
+                "last" => Keep::Last(*size),
+                "state" => Keep::State { every: *size },
+                "fixed" => Keep::Fixed(*size),
+                other => return Err(PyValueError::new_err(format!("unknown kind of layer group {other}"))),
+            };
+            Ok(GroupLimits { keep, num_blocks: *num_blocks })
+        });
         let limits = EngineLimits {
             block_size: self.block_size,
             num_blocks: self.num_blocks,
+            groups: groups.collect::<PyResult<_>>()?,
             max_model_len: self.max_model_len,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,

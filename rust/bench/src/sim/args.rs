@@ -118,6 +118,7 @@ impl EngineArgs {
         EngineLimits {
             block_size: self.block_size,
             num_blocks: self.num_blocks,
+            groups: Vec::new(),
             max_model_len: self.max_model_len,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,

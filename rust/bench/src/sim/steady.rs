@@ -95,6 +95,7 @@ pub fn limits(running: u32, length: u32) -> EngineLimits {
     EngineLimits {
         block_size: BLOCK_SIZE,
         num_blocks: running * (length.div_ceil(BLOCK_SIZE) + 1),
+        groups: Vec::new(),
         max_model_len: length.max(2),
         max_num_seqs: running,
         max_num_batched_tokens: PREFILL_TOKENS + running,

@@ -34,8 +34,9 @@ fn check_prompt(limits: &EngineLimits, request: &EngineRequest) -> Result<()> {
             ),
         ));
     }
-    let (num_blocks, block_size) = (limits.num_blocks, limits.block_size);
     if len >= limits.context_len() as usize {
+        let short = limits.groups.iter().filter(|group| limits.is_short(group)).map(|group| group.num_blocks);
+        let (num_blocks, block_size) = (short.fold(limits.num_blocks, u32::min), limits.block_size);
         let needed = len.div_ceil(block_size as usize);
         return Err(Error::invalid(
             PARAM,

@@ -13,6 +13,7 @@ pub fn write(scheduler: &Scheduler, step: &Step, frame: &mut FrameMut<'_>) {
         write_new(scheduler.sequence(index), place, &mut heap, frame);
     }
     for (place, delta) in step.deltas.iter().enumerate() {
+        frame.delta_group[place] = delta.group as i32;
         frame.delta_slot[place] = delta.slot.0 as i32;
         frame.delta_index[place] = delta.index as i32;
         frame.delta_block[place] = delta.block.0 as i32;

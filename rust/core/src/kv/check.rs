@@ -1,22 +1,28 @@
 //! The laws of KV memory, for property tests, simulations and debug builds.
 
-use super::manager::{KvManager, Lease, Parts};
+use super::group::Group;
+use super::index::NONE;
+use super::lease::{Held, Lease};
+use super::manager::KvManager;
+use super::pins::Pins;
 use super::tiers::Tiers;
 use crate::error::{Error, Result};
 
 /// Checks `kv` against all leases that are out: free + cached + leased = total,
 /// no block in two states, counts equal leases, the tree is closed under
 /// prefixes, what is evicted first is a leaf,
-/// pins are nested and bounded, and host slots are conserved.
+/// pins are nested and bounded, host slots are conserved, and each layer group
+/// conserves its blocks and has companions of members only.
 ///
 /// # Errors
 /// Internal, naming the law and the block. Costs O(blocks).
-pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) -> Result<()> {
-    let Parts { pool, tree, lru, pins, settling, tiers } = kv.parts();
+pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease, IntoIter: Clone>) -> Result<()> {
+    let KvManager { pool, tree, lru, pins, settling, tiers, groups, .. } = kv;
+    let leases = leases.into_iter();
     let mut leased = vec![0u32; pool.len()];
     let mut last_holder = vec![usize::MAX; pool.len()];
-    for (holder, lease) in leases.into_iter().enumerate() {
-        for &block in lease.blocks() {
+    for (holder, lease) in leases.clone().enumerate() {
+        for &block in &lease.blocks {
             leased[block as usize] += 1;
             let last = std::mem::replace(&mut last_holder[block as usize], holder);
             law(last != holder, "a lease holds no block twice", block)?;
@@ -52,7 +58,11 @@ pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) ->
             law(pool.refs(parent) >= pool.refs(block).min(1), "who holds a block holds its parent", block)?;
         }
     }
-    let broken = pins.broken_law(tree).or_else(|| tiers.and_then(Tiers::broken_law));
+    let mut broken = pins.broken_law(tree).or_else(|| tiers.as_ref().and_then(Tiers::broken_law));
+    for (at, group) in groups.iter().enumerate() {
+        let held = leases.clone().map(|lease| &lease.groups[at]);
+        broken = broken.or_else(|| broken_group_law(group, held, |node| tree.contains(node), pins));
+    }
     if let Some((name, block)) = broken {
         law(false, name, block)?;
     }
@@ -66,6 +76,49 @@ pub fn check<'a>(kv: &KvManager, leases: impl IntoIterator<Item = &'a Lease>) ->
     Ok(())
 }
 
+/// The first of a group's laws that does not hold where sequences hold `held`,
+/// and the block.
+fn broken_group_law<'a>(
+    group: &Group,
+    held: impl Iterator<Item = &'a Held>,
+    is_member: impl Fn(u32) -> bool,
+    pins: &Pins,
+) -> Option<(&'static str, u32)> {
+    let mut leased = vec![0u32; group.pool.len()];
+    held.flat_map(Held::blocks).for_each(|block| leased[block as usize] += 1);
+    let mut states = vec![0u32; group.pool.len()];
+    for &block in group.pool.free() {
+        states[block as usize] += 1;
+        if group.nodes[block as usize] != NONE {
+            return Some(("a free block of a group is no companion", block));
+        }
+    }
+    for (block, pinned) in group.lru.iter() {
+        states[block as usize] += 1;
+        let node = group.nodes[block as usize];
+        if node == NONE || pinned != pins.contains(node) {
+            return Some(("a cached block of a group is a companion, in its order", block));
+        }
+    }
+    for block in 0..group.pool.len() as u32 {
+        let refs = group.pool.refs(block);
+        if refs != leased[block as usize] {
+            return Some(("references of a group are leases", block));
+        }
+        if states[block as usize] + u32::from(refs > 0) != 1 {
+            return Some(("a block of a group is free, cached or leased", block));
+        }
+        let node = group.nodes[block as usize];
+        if node != NONE && group.companions[node as usize].block != block {
+            return Some(("a companion is its node's", block));
+        }
+    }
+    let lost = (0u32..).zip(&group.companions).find(|&(node, companion)| {
+        let is_its = companion.block == NONE || group.nodes[companion.block as usize] == node;
+        !is_its || (companion.block != NONE && !is_member(node))
+    });
+    lost.map(|(_, companion)| ("who has a companion is in the tree", companion.block))
+}
 fn law(holds: bool, name: &str, block: u32) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::internal(format!("KV law broken at block {block}: {name}"))) }
 }

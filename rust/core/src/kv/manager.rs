@@ -1,97 +1,27 @@
 //! The one owner of KV blocks.
 //!
-//! It serves one layer group of full attention: a sequence holds every block
-//! from its first token on. Groups with other facts (a sliding window, a
-//! recurrent state) differ in which of these blocks a lease keeps and are to
-//! be further leases of the same sequence over pools of their own.
+//! Its own pool is the spine: the layer group of full attention, in which a
+//! sequence holds every block from its first token on, and whose blocks are the
+//! nodes of the prefix cache. Models without such layers have a spine of blocks
+//! without bytes. [`group`](super::group) says what the other groups hold.
 
 use super::events::{EventLog, KvEvents};
 use super::evict::EvictionOrder;
-use super::identity::BlockHash;
+use super::group::{Group, GroupConfig};
+use super::lease::Lease;
 use super::pins::Pins;
 use super::pool::BlockPool;
 use super::radix::RadixTree;
-use super::tiers::{Copies, TierConfig, Tiers};
+use super::tiers::{TierConfig, Tiers};
 use crate::ids::{BlockId, Token};
 
-/// The blocks that one sequence holds, in the order of its tokens.
-#[derive(Debug, Default)]
-pub struct Lease {
-    blocks: Vec<u32>,
-    /// Leading blocks that are known to be in the tree.
-    cached: usize,
-    salt: u64,
-    /// A block could not enter the tree; none after it can.
-    sealed: bool,
-}
-
-impl Lease {
-    /// An empty lease under a salt.
-    pub fn new(salt: u64) -> Self {
-        Self { salt, ..Self::default() }
-    }
-
-    /// The same sequence with no block, for after [`KvManager::reset`].
-    pub fn voided(&self) -> Self {
-        Self::new(self.salt)
-    }
-
-    /// Leading blocks that were put into the tree or came from it.
-    pub fn cached(&self) -> usize {
-        self.cached
-    }
-
-    /// Blocks held.
-    pub fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// True if it holds nothing.
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-
-    /// The block at `index`.
-    pub fn block(&self, index: usize) -> BlockId {
-        BlockId(self.blocks[index])
-    }
-
-    /// Makes room for `blocks` blocks in all, so that growing does not allocate.
-    pub fn reserve(&mut self, blocks: usize) {
-        self.blocks.reserve_exact(blocks.saturating_sub(self.blocks.len()));
-    }
-
-    pub(super) fn blocks(&self) -> &[u32] {
-        &self.blocks
-    }
-}
-
-/// What the laws are about; see [`super::check`].
-pub(super) struct Parts<'a> {
-    pub pool: &'a BlockPool,
-    pub tree: &'a RadixTree,
-    pub lru: &'a EvictionOrder,
-    pub pins: &'a Pins,
-    pub settling: &'a [u32],
-    pub tiers: Option<&'a Tiers>,
-}
-
-/// What the prefix cache can give a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrefixMatch {
-    /// Leading blocks in the cache that this step may read.
-    pub blocks: usize,
-    /// Those of them that nobody holds: leasing makes so many less available.
-    pub unleased: usize,
-    /// The next block is computed in this very step.
-    pub continues: bool,
-}
-
 /// What a manager is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct KvConfig {
-    /// Blocks on the device.
+    /// Blocks of the spine on the device.
     pub blocks: u32,
+    /// Blocks of it that stay available when a sequence joins others.
+    pub reserve: usize,
     /// Tokens in a block.
     pub block_size: u32,
     /// Keep prefixes.
@@ -104,24 +34,27 @@ pub struct KvConfig {
     pub events: bool,
     /// What there is below the device.
     pub tiers: Option<TierConfig>,
+    /// Layer groups beside the spine; they exclude tiers.
+    pub groups: Vec<GroupConfig>,
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct KvManager {
-    config: KvConfig,
-    block_size: usize,
-    caching: bool,
-    pool: BlockPool,
-    tree: RadixTree,
-    lru: EvictionOrder,
-    pins: Pins,
-    events: EventLog,
-    tiers: Option<Tiers>,
+    pub(super) config: KvConfig,
+    pub(super) block_size: usize,
+    pub(super) caching: bool,
+    pub(super) pool: BlockPool,
+    pub(super) tree: RadixTree,
+    pub(super) lru: EvictionOrder,
+    pub(super) pins: Pins,
+    pub(super) events: EventLog,
+    pub(super) tiers: Option<Tiers>,
+    pub(super) groups: Vec<Group>,
     /// The last match, for `lease_match`.
-    matched: Vec<u32>,
+    pub(super) matched: Vec<u32>,
     /// Leases that end when the step is settled: this step still writes there.
-    settling: Vec<u32>,
+    pub(super) settling: Vec<u32>,
 }
 
 impl KvManager {
@@ -129,7 +62,6 @@ impl KvManager {
     pub fn new(config: KvConfig) -> Self {
         let (blocks, block_size) = (config.blocks as usize, config.block_size as usize);
         Self {
-            config,
             block_size,
             caching: config.caching,
             pool: BlockPool::new(config.blocks),
@@ -138,8 +70,24 @@ impl KvManager {
             pins: Pins::new(blocks, config.max_pinned),
             events: EventLog::new(blocks, config.events),
             tiers: config.tiers.map(|tiers| Tiers::new(tiers, blocks)),
+            groups: config.groups.iter().map(|&group| Group::new(group, blocks, block_size)).collect(),
             matched: Vec::new(),
             settling: Vec::new(),
+            config,
+        }
+    }
+
+    /// An empty lease under a salt.
+    pub fn lease(&self, salt: u64) -> Lease {
+        Lease::new(salt, self.groups.len())
+    }
+
+    /// Makes room in `lease` for a sequence of `blocks` blocks, so that growing does
+    /// not allocate.
+    pub fn reserve(&self, lease: &mut Lease, blocks: usize) {
+        lease.blocks.reserve_exact(blocks.saturating_sub(lease.blocks.len()));
+        for (group, held) in self.groups.iter().zip(&mut lease.groups) {
+            group.reserve(held, blocks);
         }
     }
 
@@ -173,106 +121,16 @@ impl KvManager {
         tokens.div_ceil(self.block_size)
     }
 
-    /// Looks up the start of `tokens` under the salt of `lease`, for `step` to
-    /// read. At least one token is left to compute.
-    pub fn match_prefix(&mut self, lease: &Lease, tokens: &[Token], step: u64) -> PrefixMatch {
-        self.matched.clear();
-        let most = blocks_to_read(tokens, self.block_size).len();
-        let continues =
-            self.caching && self.tree.find_prefix(lease.salt, tokens, most, step, &mut self.matched);
-        // Leases end from the tail, so the blocks without one are the last.
-        let unleased = self.matched.iter().rev().take_while(|&&b| self.pool.refs(b) == 0).count();
-        PrefixMatch { blocks: self.matched.len(), unleased, continues }
-    }
-
-    /// A match of nothing, for a sequence that may not read the cache.
-    pub fn match_nothing(&mut self) -> PrefixMatch {
-        self.matched.clear();
-        PrefixMatch { blocks: 0, unleased: 0, continues: false }
-    }
-
-    /// Leases the blocks of the last match to `lease`, which must be empty.
-    pub fn lease_match(&mut self, lease: &mut Lease) {
-        debug_assert!(lease.is_empty());
-        for &block in &self.matched {
-            if self.pool.retain(block) {
-                self.lru.remove(block, self.pins.contains(block));
-            }
-        }
-        lease.blocks.append(&mut self.matched);
-        lease.cached = lease.blocks.len();
-        lease.sealed = false;
-    }
-
-    /// Looks up how many blocks of `tokens` the host has after those of `lease`,
-    /// for [`Self::load`]; at most `most`.
-    pub fn find_below(&mut self, lease: &Lease, tokens: &[Token], most: usize) -> usize {
-        let parent = self.identity_before(lease.salt, lease.blocks.last().copied());
-        let rest = blocks_to_read(tokens, self.block_size).skip(lease.len());
-        self.tiers.as_mut().map_or(0, |tiers| tiers.find(parent(), rest, most))
-    }
-
-    /// Has `step`, which is being planned, load what the last [`Self::find_below`] found
-    /// into the blocks of `lease` after its cached ones.
-    pub fn load(&mut self, lease: &mut Lease, tokens: &[Token], found: usize, step: u64) {
-        let Some(tiers) = &mut self.tiers else { return };
-        let first = lease.cached;
-        tiers.load(&lease.blocks[first..first + found]);
-        for at in first..first + found {
-            let parent = at.checked_sub(1).map(|before| lease.blocks[before]);
-            let content = &tokens[at * self.block_size..(at + 1) * self.block_size];
-            // Loads come before rows: this very step may read the block.
-            let twin = self.tree.insert(lease.salt, parent, content, lease.blocks[at], 0);
-            debug_assert_eq!(twin, None, "the match ended before the block");
-            self.events.entered(lease.blocks[at], step);
-        }
-        lease.cached += found;
-    }
-
-    /// Has what the tiers below the host have of `tokens` fetched to the host;
-    /// returns what to wait for.
-    pub fn fetch(&mut self, lease: &Lease, tokens: &[Token], step: u64) -> Vec<BlockHash> {
-        if !self.tiers.as_ref().is_some_and(Tiers::has_disk) {
-            return Vec::new();
-        }
-        let found = self.match_prefix(lease, tokens, step).blocks;
-        let parent = self.identity_before(lease.salt, self.matched.last().copied());
-        let rest = blocks_to_read(tokens, self.block_size).skip(found);
-        self.tiers.as_mut().map_or_else(Vec::new, |tiers| tiers.fetch(parent(), rest))
-    }
-
-    /// The tiers below the device, if there are some.
-    pub fn tiers(&self) -> Option<&Tiers> {
-        self.tiers.as_ref()
-    }
-
-    /// The tiers below the device, if there are some.
-    pub fn tiers_mut(&mut self) -> Option<&mut Tiers> {
-        self.tiers.as_mut()
-    }
-
-    /// Planning of a step begins.
-    pub fn begin(&mut self, step: u64) {
-        if let Some(tiers) = &mut self.tiers {
-            tiers.begin(step);
-        }
-    }
-
-    /// Planning of a step ends: its copies go to `copies`, which is empty.
-    pub fn take_copies(&mut self, copies: &mut Copies) {
-        if let Some(tiers) = &mut self.tiers {
-            // Blocks that are leased again may be written by this very step, after its saves.
-            tiers.write_through(|block| self.tree.identity(block).filter(|_| self.pool.refs(block) == 0));
-            tiers.take_copies(copies);
-        }
-    }
-
-    /// Extends `lease` to `blocks` blocks, evicting cached ones as needed; false,
-    /// and nothing changes, if so many are not available.
+    /// Extends `lease` to `blocks` blocks, of a window as many as it needs to go on at
+    /// `position`, evicting cached ones as needed; false, and nothing changes, if so
+    /// many are not available.
     #[must_use]
-    pub fn grow(&mut self, lease: &mut Lease, blocks: usize) -> bool {
+    pub fn grow(&mut self, lease: &mut Lease, position: usize, blocks: usize) -> bool {
         let missing = blocks.saturating_sub(lease.len());
-        if missing > self.available() {
+        let mut groups = self.groups.iter().zip(&lease.groups);
+        if missing > self.available()
+            || groups.any(|(group, held)| group.missing(held, position, blocks) > group.available())
+        {
             return false;
         }
         for _ in 0..missing {
@@ -286,20 +144,60 @@ impl KvManager {
             });
             lease.blocks.extend(block);
         }
+        for (group, held) in self.groups.iter_mut().zip(&mut lease.groups) {
+            group.hold(held, position, blocks, &self.pins);
+        }
         true
     }
 
-    /// Puts the blocks of `lease` that are full with the first `computed` of
-    /// `tokens` into the tree. Their content is computed by `step` or earlier.
+    /// Where a step may end that computes a sequence from `start` to `end`.
+    pub fn step_end(&self, lease: &Lease, start: usize, end: usize) -> usize {
+        let groups = self.groups.iter().zip(&lease.groups);
+        groups.fold(end, |end, (group, held)| group.step_end(held, start, end))
+    }
+
+    /// Takes what the groups beside the spine need for a step that computes a sequence
+    /// up to `end`, which [`Self::step_end`] allows, and calls `tell` with group,
+    /// index and block of the table entries that are new to the workers.
+    pub fn widen(&mut self, lease: &mut Lease, end: usize, mut tell: impl FnMut(usize, usize, BlockId)) {
+        let blocks = end.div_ceil(self.block_size);
+        for (at, (group, held)) in self.groups.iter_mut().zip(&mut lease.groups).enumerate() {
+            group.widen(held, blocks, &self.pins);
+            group.tell(held, blocks, |index, block| tell(at + 1, index, BlockId(block)));
+        }
+    }
+
+    /// True if there are groups beside the spine.
+    pub fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// Gives back what a sequence does not need that goes on at `position`.
+    pub fn slide(&mut self, lease: &mut Lease, position: usize) {
+        for (group, held) in self.groups.iter_mut().zip(&mut lease.groups) {
+            group.slide(held, position, &self.pins);
+        }
+    }
+
+    /// The largest share of its blocks that is leased in a group.
+    pub fn usage(&self) -> f64 {
+        let share = |available: usize, total: usize| 1.0 - available as f64 / total as f64;
+        let spine = share(self.available(), self.total());
+        self.groups.iter().map(|group| share(group.available(), group.total())).fold(spine, f64::max)
+    }
+
+    /// Puts the blocks of `lease` that are full into the tree, where the first
+    /// `scheduled` tokens are computed by `step` or earlier and `tokens` are known.
     /// A block whose content the tree already has is exchanged for the tree's;
     /// returns the first index where that happened.
     pub fn cache_full(
         &mut self,
         lease: &mut Lease,
         tokens: &[Token],
-        computed: usize,
+        scheduled: usize,
         step: u64,
     ) -> Option<usize> {
+        let computed = scheduled.min(tokens.len());
         let mut exchanged = None;
         while self.caching && !lease.sealed && (lease.cached + 1) * self.block_size <= computed {
             let at = lease.cached;
@@ -319,6 +217,9 @@ impl KvManager {
                 exchanged = exchanged.or(Some(at));
             } else {
                 self.events.entered(own, step);
+            }
+            for (group, held) in self.groups.iter_mut().zip(&lease.groups) {
+                group.enter(held, lease.blocks[at], at, scheduled, step);
             }
             lease.cached += 1;
         }
@@ -341,15 +242,21 @@ impl KvManager {
     /// blocks would be pinned. Nothing is pinned that is not in the tree.
     #[must_use]
     pub fn pin(&mut self, lease: &Lease, blocks: usize, until_ns: u64) -> bool {
-        match blocks.checked_sub(1).map(|last| lease.blocks[last]) {
-            Some(tip) if self.tree.contains(tip) => self.pins.pin(&self.tree, tip, until_ns.max(1)),
-            _ => true,
+        let Some(&tip) = lease.blocks[..blocks].last().filter(|&&tip| self.tree.contains(tip)) else {
+            return true;
+        };
+        let known = lease.blocks[..blocks].partition_point(|&block| self.pins.contains(block));
+        let pinned = self.pins.pin(&self.tree, tip, until_ns.max(1));
+        for &block in lease.blocks[known..blocks].iter().filter(|_| pinned) {
+            self.groups.iter_mut().for_each(|group| group.repin(block, true));
         }
+        pinned
     }
 
     /// Ends the pins whose time is at or before `now_ns`.
     pub fn expire(&mut self, now_ns: u64) {
         while let Some(block) = self.pins.expire(&self.tree, now_ns) {
+            self.groups.iter_mut().for_each(|group| group.repin(block, false));
             if self.pool.refs(block) == 0 {
                 self.lru.remove(block, true);
                 self.lru.push_back(block, false);
@@ -368,6 +275,9 @@ impl KvManager {
     pub fn release(&mut self, lease: &mut Lease) {
         while let Some(block) = lease.blocks.pop() {
             self.release_block(block);
+        }
+        for (group, held) in self.groups.iter_mut().zip(&mut lease.groups) {
+            group.release(held, &self.pins);
         }
         lease.cached = 0;
         lease.sealed = false;
@@ -389,6 +299,7 @@ impl KvManager {
     /// Takes all blocks out of the tree. True if nobody held one of them.
     pub fn forget_all(&mut self) -> bool {
         self.events.all_leave();
+        self.groups.iter_mut().for_each(|group| group.all_leave(&self.pins));
         while let Some(block) = self.lru.front() {
             self.forget_leaf(block);
         }
@@ -410,13 +321,7 @@ impl KvManager {
         if let Some(tiers) = &mut tiers {
             tiers.recover();
         }
-        *self = Self { events, tiers, ..Self::new(self.config) };
-    }
-
-    /// The identity of `last`, or of what is before the first block.
-    fn identity_before(&self, salt: u64, last: Option<u32>) -> impl FnOnce() -> BlockHash + use<> {
-        let identity = last.and_then(|last| self.tree.identity(last));
-        move || identity.unwrap_or_else(|| BlockHash::root(salt))
+        *self = Self { events, tiers, ..Self::new(self.config.clone()) };
     }
 
     fn release_block(&mut self, block: u32) {
@@ -437,19 +342,16 @@ impl KvManager {
             self.lru.remove(block, self.pins.contains(block));
             self.pool.give_back(block);
         }
+        self.groups.iter_mut().for_each(|group| group.leave(block, &self.pins));
         self.pins.unpin(&self.tree, block);
         self.events.leaves(&self.tree, block);
         self.tree.remove_leaf(block);
     }
 
-    pub(super) fn parts(&self) -> Parts<'_> {
-        let Self { pool, tree, lru, pins, settling, tiers, .. } = self;
-        Parts { pool, tree, lru, pins, settling, tiers: tiers.as_ref() }
+    /// True if `lease` has what its last token read and the next one needs, where
+    /// `scheduled` tokens are computed or planned.
+    pub fn serves(&self, lease: &Lease, scheduled: usize) -> bool {
+        lease.len() * self.block_size >= scheduled
+            && self.groups.iter().zip(&lease.groups).all(|(group, held)| group.serves(held, scheduled))
     }
-}
-
-/// The blocks of `tokens` that need not be computed if they are found: all that
-/// are full, but one token is left to compute.
-fn blocks_to_read(tokens: &[Token], block_size: usize) -> std::slice::ChunksExact<'_, Token> {
-    tokens[..tokens.len().saturating_sub(1)].chunks_exact(block_size)
 }

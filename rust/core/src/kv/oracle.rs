@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::check::check;
 use super::events::KvEvent;
 use super::identity::BlockHash;
-use super::manager::{KvConfig, KvManager, Lease};
+use super::lease::Lease;
+use super::manager::{KvConfig, KvManager};
 use crate::ids::{BlockId, Token};
 
 /// Salt and tokens from the start of the sequence to the end of the block.
@@ -248,7 +249,7 @@ impl Pair {
     fn start(&mut self, salt: u64, tokens: &[Token]) {
         let id = self.started;
         self.started += 1;
-        let mut lease = Lease::new(salt);
+        let mut lease = self.kv.lease(salt);
         let mut holder = Holder { salt, tokens: tokens.to_vec(), ..Holder::default() };
         let found = self.kv.match_prefix(&lease, tokens, self.step);
         let (expected, continues) = self.oracle.lookup(&holder, self.step);
@@ -266,7 +267,7 @@ impl Pair {
     fn grow(&mut self, id: usize) {
         let blocks = self.kv.blocks_for(self.oracle.holders[&id].tokens.len());
         let lease = self.leases.get_mut(&id).unwrap();
-        let grown = self.kv.grow(lease, blocks);
+        let grown = self.kv.grow(lease, 0, blocks);
         assert_eq!(grown, self.oracle.grow(id, blocks));
         if grown {
             for (at, name) in self.oracle.holders[&id].blocks.iter().enumerate() {
@@ -396,12 +397,14 @@ proptest! {
         let max_pinned = (total as f64 * share_pinned) as usize;
         let config = KvConfig {
             blocks: total as u32,
+            reserve: 0,
             block_size: block_size as u32,
             caching: true,
             max_pinned,
             identities: true,
             events: true,
             tiers: None,
+            groups: Vec::new(),
         };
         let mut pair = Pair {
             kv: KvManager::new(config),

@@ -1,11 +1,10 @@
 //! Letting waiting sequences run.
 
 use super::budget::Budget;
-use super::chunk::chunk_len;
 use super::queue::Candidate;
 use super::scheduler::Scheduler;
 use super::step::Step;
-use crate::kv::manager::PrefixMatch;
+use crate::kv::PrefixMatch;
 
 /// Sequences passed over in one step because their prefix is on its way;
 /// bounds the look-ups a step makes.
@@ -80,9 +79,8 @@ impl Scheduler {
         } else {
             self.kv.match_prefix(&sequence.lease, &sequence.tokens, self.step + 1)
         };
-        let missing = self.kv.blocks_for(sequence.tokens.len()) - found.blocks;
-        let reserve = if self.running.len() == 0 { 0 } else { self.watermark_blocks };
-        let fits = !self.free_slots.is_empty() && missing + reserve <= self.kv.available() - found.unleased;
+        let blocks = self.kv.blocks_for(sequence.tokens.len());
+        let fits = !self.free_slots.is_empty() && self.kv.admits(blocks, found, self.running.len() > 0);
         (found, fits)
     }
 
@@ -116,17 +114,18 @@ impl Scheduler {
         self.kv.lease_match(&mut sequence.lease);
         let most_below = if sequence.owes_prompt_logprobs() { 0 } else { budget.deltas - found.blocks - 1 };
         let below = self.kv.find_below(&sequence.lease, &sequence.tokens, most_below);
-        let grown = self.kv.grow(&mut sequence.lease, blocks);
+        let start = (found.blocks + below) * self.block_size;
+        let grown = self.kv.grow(&mut sequence.lease, start, blocks);
         debug_assert!(grown, "fits() counted the blocks");
         self.kv.load(&mut sequence.lease, &sequence.tokens, below, step.number);
 
         self.tickets += 1;
         sequence.ticket = self.tickets;
         sequence.slot = Some(slot);
-        sequence.scheduled = (found.blocks + below) * self.block_size;
+        sequence.scheduled = start;
         let most = sequence.max_len(self.context_len);
         sequence.tokens.reserve_exact(most - sequence.tokens.len());
-        sequence.lease.reserve(self.kv.blocks_for(most));
+        self.kv.reserve(&mut sequence.lease, self.kv.blocks_for(most));
         if !sequence.started && sequence.cached_tokens == 0 {
             sequence.cached_tokens = sequence.scheduled;
             self.counters.prompt_tokens_cached += sequence.scheduled as u64;
@@ -142,7 +141,7 @@ impl Scheduler {
         self.running.insert(first);
         budget.heap -= heap_words;
         step.begun.push(index);
-        let len = chunk_len(&self.sequences[index], budget, self.block_size, self.threshold);
+        let len = self.chunk_len(index, budget);
         self.schedule(index, len, budget, step);
         Outcome::Admitted
     }

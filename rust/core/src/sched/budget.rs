@@ -7,7 +7,8 @@ use crate::frame::Dims;
 pub struct Budget {
     /// Tokens still to give out.
     pub tokens: usize,
-    /// Block table entries that the frame still takes.
+    /// Block table entries of the spine that the frame still takes; what the other
+    /// groups need fits if these do.
     pub deltas: usize,
     /// Words that the frame's heap still takes.
     pub heap: usize,
@@ -16,6 +17,6 @@ pub struct Budget {
 impl Budget {
     /// A whole step.
     pub fn new(dims: &Dims) -> Self {
-        Self { tokens: dims.tokens, deltas: dims.deltas, heap: dims.heap }
+        Self { tokens: dims.tokens, deltas: dims.spine_deltas, heap: dims.heap }
     }
 }

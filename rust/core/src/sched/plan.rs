@@ -2,7 +2,6 @@
 
 use super::admit::Admission;
 use super::budget::Budget;
-use super::chunk::chunk_len;
 use super::scheduler::Scheduler;
 use super::step::Step;
 
@@ -15,6 +14,9 @@ impl Scheduler {
         step.number = self.step + 1;
         let mut budget = Budget::new(&self.dims);
         self.kv.begin(step.number);
+        if self.kv.has_groups() {
+            self.slide();
+        }
         self.make_room();
         self.plan_single_tokens(&mut budget, step);
         self.plan_chunks(&mut budget, step);
@@ -27,6 +29,16 @@ impl Scheduler {
         step.freed.append(&mut self.freed);
         self.step = step.number;
         true
+    }
+
+    /// Takes back what running sequences no longer need: steps in flight that still
+    /// read it come before whoever gets it.
+    fn slide(&mut self) {
+        let Self { running, sequences, kv, .. } = self;
+        for candidate in running.iter() {
+            let sequence = &mut sequences[candidate.index];
+            kv.slide(&mut sequence.lease, sequence.scheduled);
+        }
     }
 
     /// Gives their token to sequences that need one, best rank first. Where no
@@ -42,7 +54,11 @@ impl Scheduler {
                 0 => continue,
                 1 => {}
                 _ => {
-                    self.chunked.push(candidate);
+                    // It holds all of the spine since it was admitted, but windows move.
+                    let blocks = sequence.lease.len();
+                    if self.grow_or_preempt(index, blocks) {
+                        self.chunked.push(candidate);
+                    }
                     continue;
                 }
             }
@@ -69,8 +85,7 @@ impl Scheduler {
         self.look_ahead();
         for &running in &chunked {
             self.admit(Some(running), &mut admission, budget, step);
-            let sequence = &self.sequences[running.index];
-            let len = chunk_len(sequence, budget, self.block_size, self.threshold);
+            let len = self.chunk_len(running.index, budget);
             if len > 0 {
                 self.schedule(running.index, len, budget, step);
             }

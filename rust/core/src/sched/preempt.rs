@@ -4,19 +4,23 @@
 
 use super::queue::Candidate;
 use super::scheduler::Scheduler;
+use super::sequence::Sequence;
 
 impl Scheduler {
     /// Extends a running sequence to `blocks` blocks, preempting from the back
     /// of the order until they are there; false if that took the sequence itself.
     pub(super) fn grow_or_preempt(&mut self, index: usize, blocks: usize) -> bool {
-        while !self.kv.grow(&mut self.sequences[index].lease, blocks) {
+        loop {
+            let Sequence { lease, scheduled, .. } = &mut self.sequences[index];
+            if self.kv.grow(lease, *scheduled, blocks) {
+                return true;
+            }
             let Some(victim) = self.running.last() else { return false };
             self.preempt(victim);
             if victim.index == index {
                 return false;
             }
         }
-        true
     }
 
     /// Preempts running sequences that the first waiting one displaces, if that
@@ -31,11 +35,12 @@ impl Scheduler {
             return;
         }
         let victims = self.running.iter().rev().take_while(displaced);
-        let (count, held) =
-            victims.fold((0, 0), |(count, held), v| (count + 1, held + self.sequences[v.index].lease.len()));
-        let reserve = if count == self.running.len() { 0 } else { self.watermark_blocks };
+        let beside_others = victims.clone().count() < self.running.len();
+        let leases = victims.map(|victim| &self.sequences[victim.index].lease);
         let needed = self.kv.blocks_for(self.sequences[index].tokens.len());
-        if needed + reserve > self.kv.available() + held {
+        let suffices = self.kv.could_admit(needed, &leases, beside_others);
+        drop(leases);
+        if !suffices {
             return;
         }
         while !self.fits(index).1 {

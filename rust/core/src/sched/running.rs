@@ -30,7 +30,7 @@ impl Running {
     }
 
     /// The sequences, best rank first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Candidate> + '_ {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Candidate> + Clone + '_ {
         self.sequences.iter().copied()
     }
 

@@ -15,8 +15,8 @@ use crate::event::FinishReason;
 use crate::frame::Dims;
 use crate::ids::{RequestId, Slot};
 use crate::kv::tiers::Tiers;
-use crate::kv::{BlockHash, KvConfig, KvEvents, KvManager, Lease, TierConfig};
-use crate::limits::EngineLimits;
+use crate::kv::{BlockHash, GroupConfig, KvConfig, KvEvents, KvManager, Lease, TierConfig};
+use crate::limits::{EngineLimits, GroupLimits};
 use crate::request::EngineRequest;
 use crate::stats::Stats;
 
@@ -30,7 +30,6 @@ pub struct Scheduler {
     pub(super) dims: Dims,
     pub(super) block_size: usize,
     pub(super) threshold: usize,
-    pub(super) watermark_blocks: usize,
     pub(super) context_len: usize,
     max_waiting: usize,
     pub(super) sequences: Slab<Sequence>,
@@ -61,11 +60,16 @@ pub struct Scheduler {
 impl Scheduler {
     /// An idle scheduler for limits that were checked.
     pub fn new(limits: &EngineLimits, dims: Dims) -> Self {
+        let reserve = |blocks: u32| (f64::from(limits.watermark) * f64::from(blocks)) as usize;
+        let group = |group: &GroupLimits| GroupConfig {
+            keep: group.keep,
+            blocks: group.num_blocks,
+            reserve: reserve(group.num_blocks),
+        };
         Self {
             dims,
             block_size: limits.block_size as usize,
             threshold: limits.long_prefill_token_threshold as usize,
-            watermark_blocks: (f64::from(limits.watermark) * f64::from(limits.num_blocks)) as usize,
             context_len: limits.context_len() as usize,
             max_waiting: limits.max_num_queued_reqs as usize,
             sequences: Slab::new(),
@@ -75,6 +79,7 @@ impl Scheduler {
             running: Running::with_capacity(dims.slots),
             kv: KvManager::new(KvConfig {
                 blocks: limits.num_blocks,
+                reserve: reserve(limits.num_blocks),
                 block_size: limits.block_size,
                 caching: limits.enable_prefix_caching,
                 max_pinned: (f64::from(limits.max_pinned_share) * f64::from(limits.num_blocks)) as usize,
@@ -86,6 +91,7 @@ impl Scheduler {
                     loads: limits.host_load_tokens < limits.block_size as f32,
                     disk: limits.disk_tier,
                 }),
+                groups: limits.groups.iter().map(group).collect(),
             }),
             free_slots: slots(limits.max_num_seqs),
             freed: Vec::with_capacity(2 * dims.slots),
@@ -118,7 +124,7 @@ impl Scheduler {
         self.arrivals += 1;
         let index = self.sequences.vacant_key();
         let candidate = Candidate { rank, index, tenant: request.tenant };
-        let lease = Lease::new(request.cache_salt);
+        let lease = self.kv.lease(request.cache_salt);
         let awaited = self.fetch(&lease, &request);
         self.sequences.insert(Sequence {
             id: request.id,
@@ -172,8 +178,8 @@ impl Scheduler {
     /// Puts the full blocks of a running sequence into the prefix cache.
     pub fn cache_full(&mut self, index: usize) {
         let sequence = &mut self.sequences[index];
-        let known = sequence.scheduled.min(sequence.tokens.len());
-        let exchanged = self.kv.cache_full(&mut sequence.lease, &sequence.tokens, known, self.step);
+        let Sequence { lease, tokens, scheduled, .. } = sequence;
+        let exchanged = self.kv.cache_full(lease, tokens, *scheduled, self.step);
         if let Some(at) = exchanged {
             sequence.synced = sequence.synced.min(at);
         }
@@ -278,7 +284,12 @@ impl Scheduler {
         let blocks = end.div_ceil(self.block_size);
         if let Some(slot) = sequence.slot {
             for index in sequence.synced..blocks {
-                step.deltas.push(Delta { slot, index, block: sequence.lease.block(index) });
+                step.deltas.push(Delta { group: 0, slot, index, block: sequence.lease.block(index) });
+            }
+            if self.kv.has_groups() {
+                self.kv.widen(&mut sequence.lease, end, |group, index, block| {
+                    step.deltas.push(Delta { group, slot, index, block });
+                });
             }
         }
         budget.deltas -= blocks.saturating_sub(sequence.synced);
@@ -303,8 +314,7 @@ impl Scheduler {
         };
         let rows = if len == 1 { &mut step.rows } else { &mut self.wide };
         rows.push(row);
-        let known = end.min(sequence.tokens.len());
-        if let Some(at) = self.kv.cache_full(&mut sequence.lease, &sequence.tokens, known, step.number) {
+        if let Some(at) = self.kv.cache_full(&mut sequence.lease, &sequence.tokens, end, step.number) {
             sequence.synced = sequence.synced.min(at);
         }
         self.retain(index);
@@ -326,7 +336,7 @@ impl Scheduler {
             blocks_pinned: self.kv.pinned(),
             host_blocks_used: self.kv.tiers().map_or(0, Tiers::host_used),
             disk_blocks: self.kv.tiers().map_or(0, Tiers::on_disk),
-            kv_usage: self.kv.leased() as f64 / self.kv.total() as f64,
+            kv_usage: self.kv.usage(),
             ..self.counters
         }
     }
@@ -350,7 +360,7 @@ impl Scheduler {
             let s = &self.sequences[candidate.index];
             law(s.slot.is_some() && s.ticket > 0, "scheduler law broken: who runs has a slot")?;
             law(
-                s.lease.len() * self.block_size >= s.scheduled && s.synced <= s.lease.len(),
+                self.kv.serves(&s.lease, s.scheduled) && s.synced <= s.lease.len(),
                 "scheduler law broken: scheduled tokens have blocks",
             )?;
             law(

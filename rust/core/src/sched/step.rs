@@ -21,9 +21,11 @@ pub struct Row {
     pub prompt_logprobs: bool,
 }
 
-/// `table[slot][index] = block`.
+/// `table[group][slot][index] = block`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta {
+    /// Of which layer group; 0 is the spine.
+    pub group: usize,
     /// Whose table.
     pub slot: Slot,
     /// Which entry.

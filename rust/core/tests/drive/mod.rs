@@ -17,6 +17,7 @@ pub fn limits() -> EngineLimits {
     EngineLimits {
         block_size: 4,
         num_blocks: 64,
+        groups: Vec::new(),
         max_model_len: 200,
         max_num_seqs: 8,
         max_num_batched_tokens: 64,

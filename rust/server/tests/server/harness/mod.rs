@@ -140,6 +140,7 @@ pub fn limits() -> EngineLimits {
     EngineLimits {
         block_size: 4,
         num_blocks: 2048,
+        groups: Vec::new(),
         max_model_len: 1000,
         max_num_seqs: 64,
         max_num_batched_tokens: 256,
