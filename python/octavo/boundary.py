@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-
 KVGroup = tuple[str, int, int]
 """A layer group beside the spine: what it keeps of a sequence ("last" tokens of a window, a "state" every so
 many blocks, a "fixed" number of blocks), that number, and its blocks.

@@ -95,4 +95,4 @@ def _step(
         max_query_len=max(takes),
         max_seq_len=int(lens.max()),
     )
-    return list(model.logits(model(tokens, positions, metadata, caches)).split(takes))
+    return list(model.logits(model(tokens, positions, [metadata] * len(caches), caches)).split(takes))

@@ -228,7 +228,7 @@ def limits_of(config: RunnerConfig, facts: Any) -> Any:
     return {
         "block_size": facts.block_size,
         "num_blocks": facts.num_blocks,
-        "groups": [],
+        "groups": facts.groups,
         "max_model_len": facts.max_model_len,
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,

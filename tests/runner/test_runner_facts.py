@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,22 +121,72 @@ def test_cuda_where_there_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert tiny(folder, device="auto").facts.device == "cpu"
 
 
+def division(*groups: kv_cache.LayerGroup, seqs: int = 4) -> kv_cache.Division:
+    return kv_cache.Division(groups, max_num_seqs=seqs, max_num_batched_tokens=64)
+
+
 SHAPE = kv_cache.KVShape(layers=2, kv_heads=2, block_size=16, head_dim=8, dtype=torch.float32)
+
+
+ALL = kv_cache.LayerGroup(None, (0, 1), SHAPE)
 
 
 def test_a_context_that_does_not_fit_the_default_is_shortened_and_said() -> None:
     budget = kv_cache.Budget(10 * SHAPE.bytes_per_block, "a quarter of what is free", exact=False)
-    plan = kv_cache.plan(SHAPE, budget, model_limit=1000, asked_len=None, max_num_seqs=4)
-    assert (plan.num_blocks, plan.max_model_len) == (10, 160)
+    plan = kv_cache.plan(division(ALL), budget, model_limit=1000, asked_len=None)
+    assert (plan.blocks, plan.max_model_len) == ((10,), 160)
     assert "from the model's 1000 to 160 tokens" in plan.explanation
     with pytest.raises(ValueError, match="lower max_model_len or raise kv_cache_memory_bytes"):
-        kv_cache.plan(SHAPE, budget, model_limit=1000, asked_len=500, max_num_seqs=4)
+        kv_cache.plan(division(ALL), budget, model_limit=1000, asked_len=500)
 
 
 def test_the_longest_context_that_fits() -> None:
     budget = kv_cache.Budget(10 * SHAPE.bytes_per_block, "as asked", exact=True)
-    assert kv_cache.plan(SHAPE, budget, 1000, -1, 4).max_model_len == 160
-    assert kv_cache.plan(SHAPE, budget, 100, -1, 4).max_model_len == 100
+    assert kv_cache.plan(division(ALL), budget, 1000, -1).max_model_len == 160
+    assert kv_cache.plan(division(ALL), budget, 100, -1).max_model_len == 100
+
+
+def test_memory_is_divided_between_layers_that_keep_all_and_windows() -> None:
+    """Long sequences need few blocks of the window, so that more of them fit than in one group."""
+    window = kv_cache.LayerGroup(64, tuple(range(2, 12)), replace(SHAPE, layers=10))
+    both = division(ALL, window, seqs=64)
+    budget = kv_cache.Budget(
+        2000 * (ALL.shape.bytes_per_block + window.shape.bytes_per_block), "", exact=True
+    )
+    plan = kv_cache.plan(both, budget, 4096, None)
+    spine, beside = plan.blocks
+    assert both.bytes(spine, 4096) <= budget.size_bytes < both.bytes(spine + 1, 4096)
+    # A sequence of four windows has 16 blocks, of which the window keeps 5.
+    assert beside == min(-(-spine * 5 // 16), 64 * 5 + 4)
+    assert spine > 2 * 2000
+    assert f"{beside} blocks for layers with windows of 64 tokens" in plan.explanation
+
+
+def test_one_sequence_and_a_step_have_room_in_a_window() -> None:
+    window = kv_cache.LayerGroup(64, (2,), replace(SHAPE, layers=1))
+    assert division(ALL, window, seqs=64).blocks(100, 4096) == (100, 32)
+    assert division(ALL, window).blocks(100, 4096) == (100, 4 * 5 + 4)
+    assert division(ALL, window).blocks(12, 4096) == (12, 9)
+    assert division(ALL, window).blocks(3, 48) == (3, 3)
+
+
+def test_a_model_of_windows_alone_has_a_spine_without_bytes() -> None:
+    spine = kv_cache.LayerGroup(None, (), replace(SHAPE, layers=0))
+    window = kv_cache.LayerGroup(64, (0, 1), SHAPE)
+    budget = kv_cache.Budget(100 * SHAPE.bytes_per_block, "", exact=True)
+    plan = kv_cache.plan(division(spine, window), budget, 1600, None)
+    assert plan.blocks == (400, 24)
+    assert plan.max_model_len == 1600
+    with pytest.raises(ValueError, match="hold not one block"):
+        kv_cache.plan(division(spine, window), kv_cache.Budget(100, "", exact=True), 1600, None)
+
+
+def test_windows_longer_than_every_sequence_are_none() -> None:
+    config = replace(ModelConfig.from_hf(CONFIG), num_layers=4, windows=(None, 32, 64, 32))
+    groups = kv_cache.layer_groups(config, 16, torch.float32, 200)
+    assert [(group.window, group.layers) for group in groups] == [(None, (0,)), (32, (1, 3)), (64, (2,))]
+    groups = kv_cache.layer_groups(config, 16, torch.float32, 64)
+    assert [(group.window, group.layers) for group in groups] == [(None, (0, 2)), (32, (1, 3))]
 
 
 def test_caches_start_as_zeros() -> None:

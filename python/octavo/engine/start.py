@@ -165,7 +165,7 @@ def engine_limits(config: EngineConfig, facts: dict[str, Any]) -> Limits:
     return {
         "block_size": facts["block_size"],
         "num_blocks": facts["num_blocks"],
-        "groups": [],
+        "groups": [(kind, size, blocks) for kind, size, blocks in facts["groups"]],
         "max_model_len": facts["max_model_len"],
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
@@ -207,6 +207,11 @@ def _host_blocks(config: EngineConfig, facts: dict[str, Any]) -> int:
     asked, block = round(_host_gib(config) * 2**30), int(facts["kv_bytes_per_block"])
     if asked == 0:
         return 0
+    if facts["groups"]:
+        raise ModelError(
+            "kv_offloading_size and kv_disk_path are not for models with several layer groups yet, and this "
+            "one has sliding windows; serve it without"
+        )
     if asked < block * _FEWEST_HOST_BLOCKS:
         raise ModelError(
             f"kv_offloading_size is {_host_gib(config)} GiB and a KV block of this model has {block} bytes; "

@@ -99,8 +99,8 @@ class ProcessExecutor:
             raise _abandoned()
         limits, layout, depth, host_bytes = self._started
         self._stop()
-        exactly = {"num_gpu_blocks_override": limits["num_blocks"], "max_model_len": limits["max_model_len"]}
-        self._config |= exactly
+        groups = limits["groups"]
+        self._config |= {"kv_blocks": [limits["num_blocks"], *(blocks for _, _, blocks in groups)]}
         self._spawn()
         self.load()
         self.start(limits, layout, depth, host_bytes)

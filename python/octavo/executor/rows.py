@@ -15,7 +15,7 @@ from octavo.ops import AttentionMetadata
 from octavo.sampling import NewSlot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -35,7 +35,8 @@ class Step:
     """int64 [tokens]."""
     positions: Tensor
     """int64 [tokens]."""
-    metadata: AttentionMetadata
+    metadata: tuple[AttentionMetadata, ...]
+    """Of each layer."""
     sample_rows: NDArray[np.int64]
     """Rows that sample."""
     sample_slots: NDArray[np.int64]
@@ -50,19 +51,29 @@ class Step:
 
 
 class Rows:
-    """Block tables int32 [slots, blocks] and last tokens int64 [slots], on the device."""
+    """Block tables int32 [groups, slots, blocks] and last tokens int64 [slots], on the device."""
 
-    def __init__(self, device: torch.device, slots: int, table_blocks: int, block_size: int) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        slots: int,
+        table_blocks: int,
+        block_size: int,
+        group_of_layer: Sequence[int] = (0,),
+    ) -> None:
         self._device = device
         self._block_size = block_size
-        self._blocks = torch.zeros((slots, table_blocks), dtype=torch.int32, device=device)
+        self._group_of_layer = tuple(group_of_layer)
+        shape = (max(group_of_layer) + 1, slots, table_blocks)
+        self._blocks = torch.zeros(shape, dtype=torch.int32, device=device)
         self.last_token = torch.zeros(slots, dtype=torch.int64, device=device)
 
     def apply_deltas(self, frame: Frame, count: int) -> None:
         """Writes the frame's block table entries."""
         if count:
-            slot, index = self._long(frame.delta_slot[:count]), self._long(frame.delta_index[:count])
-            self._blocks[slot, index] = frame.delta_block[:count].to(self._device)
+            columns = (frame.delta_group, frame.delta_slot, frame.delta_index)
+            group, slot, index = (self._long(column[:count]) for column in columns)
+            self._blocks[group, slot, index] = frame.delta_block[:count].to(self._device)
 
     def prepare(self, frame: Frame, number: int, rows: int, num_tokens: int) -> Step:
         """The inputs of the frame's `rows` rows with `num_tokens` tokens."""
@@ -80,7 +91,7 @@ class Rows:
             token_slot = np.repeat(slots, lens)
         block, offset = np.divmod(positions, self._block_size)
         host_tokens = frame.tokens.numpy()[:num_tokens]
-        entry = token_slot * self._blocks.shape[1] + block
+        entry = token_slot * self._blocks.shape[2] + block
         # One transfer for all that is int64.
         wide = self._put(np.stack((positions, host_tokens, token_slot, entry, offset), dtype=np.int64))
         position, tokens, slot_of_token, entries, offsets = wide.unbind(0)
@@ -89,25 +100,30 @@ class Rows:
             tokens = torch.where(tokens < 0, last, tokens)
         flags = frame.row_flags.numpy()[:rows]
         sampling = np.flatnonzero(flags & SAMPLE)
+        put_slots, put_starts, put_lens = self._put(slots), self._put(starts), self._put(seq_lens)
+
+        def of_group(blocks: Tensor) -> AttentionMetadata:
+            offset_blocks = blocks.view(-1).index_select(0, entries)
+            return AttentionMetadata(
+                query_start=put_starts,
+                seq_lens=put_lens,
+                block_tables=blocks[:, : -(-max_seq_len // self._block_size)].index_select(0, put_slots),
+                slot_mapping=torch.add(offsets, offset_blocks, alpha=self._block_size),
+                host_query_start=starts,
+                host_seq_lens=seq_lens,
+                num_decode_rows=num_decode,
+                max_query_len=1 if num_decode == rows else int(lens.max()),
+                max_seq_len=max_seq_len,
+            )
+
+        groups = {group: of_group(self._blocks[group]) for group in set(self._group_of_layer)}
         prompt_tokens, prompt_targets = _prompt_targets(frame, flags, starts)
         return Step(
             number=number,
             rows=rows,
             tokens=tokens,
             positions=position,
-            metadata=AttentionMetadata(
-                query_start=self._put(starts),
-                seq_lens=self._put(seq_lens),
-                block_tables=self._tables(slots, max_seq_len),
-                slot_mapping=torch.add(
-                    offsets, self._blocks.view(-1).index_select(0, entries), alpha=self._block_size
-                ),
-                host_query_start=starts,
-                host_seq_lens=seq_lens,
-                num_decode_rows=num_decode,
-                max_query_len=1 if num_decode == rows else int(lens.max()),
-                max_seq_len=max_seq_len,
-            ),
+            metadata=tuple(groups[group] for group in self._group_of_layer),
             sample_rows=sampling,
             sample_slots=slots[sampling],
             sample_positions=seq_lens[sampling].astype(np.int64),
@@ -115,10 +131,6 @@ class Rows:
             prompt_tokens=prompt_tokens,
             prompt_targets=prompt_targets,
         )
-
-    def _tables(self, slots: NDArray[np.int64], max_seq_len: int) -> Tensor:
-        tables = self._blocks[:, : -(-max_seq_len // self._block_size)]
-        return tables.index_select(0, self._put(slots))
 
     def _long(self, column: Tensor) -> Tensor:
         return column.long().to(self._device)

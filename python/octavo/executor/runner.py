@@ -19,10 +19,11 @@ from octavo.models import ModelConfig, create_model
 from octavo.sampling import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
+    from octavo.boundary import KVGroup
     from octavo.executor.frame import Frame, StepResult
     from octavo.loader import Checkpoint, Progress
     from octavo.sampling import Logprobs, Sampled
@@ -58,6 +59,8 @@ class RunnerConfig:
     kv_cache_memory_bytes: int | None = None
     gpu_memory_utilization: float = 0.92
     num_gpu_blocks_override: int | None = None
+    kv_blocks: list[int] | None = None
+    """Blocks of each layer group, exactly: for a worker in the place of another."""
     seed: int = 0
     load_format: str = "auto"
     hf_overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -81,6 +84,9 @@ class ModelFacts:
     head_dim: int
     block_size: int
     num_blocks: int
+    """Of the spine, the layer group that keeps everything."""
+    groups: list[KVGroup]
+    """The groups beside it."""
     kv_bytes_per_block: int
     weight_bytes: int
     device: str
@@ -117,11 +123,13 @@ class Runner:
         self._model = create_model(model_config, backend, longest)
         self._fill(checkpoint, _in_words(progress))
         finish_loading(self._model)
-        shape = kv_cache.KVShape.of(model_config, config.block_size, dtype)
-        plan = self._plan(shape, model_config)
-        self._caches = kv_cache.allocate(shape, plan.num_blocks, self._device)
+        groups = kv_cache.layer_groups(model_config, config.block_size, dtype, longest)
+        plan = self._plan(groups, model_config)
+        self._caches = kv_cache.allocate_groups(groups, plan.blocks, self._device)
         table_blocks = -(-plan.max_model_len // config.block_size)
-        self._rows = Rows(self._device, config.max_num_seqs, table_blocks, config.block_size)
+        in_order = sorted((layer, at) for at, group in enumerate(groups) for layer in group.layers)
+        group_of_layer = [at for _, at in in_order]
+        self._rows = Rows(self._device, config.max_num_seqs, table_blocks, config.block_size, group_of_layer)
         self._sampler = Sampler(
             backend.ops, self._device, model_config.vocab_size, config.max_num_seqs, config.max_logprobs
         )
@@ -135,8 +143,9 @@ class Runner:
             kv_heads=model_config.num_kv_heads,
             head_dim=model_config.head_dim,
             block_size=config.block_size,
-            num_blocks=plan.num_blocks,
-            kv_bytes_per_block=shape.bytes_per_block,
+            num_blocks=plan.blocks[0],
+            groups=kv_cache.core_groups(groups, plan.blocks),
+            kv_bytes_per_block=groups[0].shape.bytes_per_block,
             weight_bytes=weight_bytes(self._model),
             device=_device_name(self._device),
             host_load_tokens=self._host_load_tokens() if config.measure_copies else 0.0,
@@ -150,7 +159,7 @@ class Runner:
     def _host_load_tokens(self) -> float:
         count = min(_MEASURED_TOKENS, self._config.max_num_batched_tokens)
         tokens = torch.zeros(count, dtype=torch.int64, device=self._device)
-        metadata = blank_prefill(count, self._config.block_size, self._device)
+        metadata = [blank_prefill(count, self._config.block_size, self._device)] * len(self._caches)
         return load_cost_tokens(
             self._caches, lambda: self._model(tokens, tokens, metadata, self._caches), count
         )
@@ -208,30 +217,33 @@ class Runner:
             for part, target in zip(torch.split(index, chunk), torch.split(targets, chunk), strict=True)
         ]
 
-    def _plan(self, shape: kv_cache.KVShape, model: ModelConfig) -> kv_cache.KVPlan:
+    def _plan(self, groups: Sequence[kv_cache.LayerGroup], model: ModelConfig) -> kv_cache.KVPlan:
         config = self._config
         asked = config.max_model_len or None
+        length = model.max_position if asked in (None, -1) else asked
+        division = kv_cache.Division(groups, config.max_num_seqs, config.max_num_batched_tokens)
+        if config.kv_blocks is not None:
+            return kv_cache.KVPlan(tuple(config.kv_blocks), length, "KV memory: that of the worker before")
         if config.num_gpu_blocks_override is not None:
-            length = model.max_position if asked in (None, -1) else asked
-            return kv_cache.plan_override(shape, config.num_gpu_blocks_override, length)
+            return kv_cache.plan_override(division, config.num_gpu_blocks_override, length)
         if config.kv_cache_memory_bytes is not None:
             budget = kv_cache.Budget(config.kv_cache_memory_bytes, "as asked", exact=True)
         elif self._device.type == "cpu":
             budget = kv_cache.cpu_budget()
         else:
             budget = kv_cache.cuda_budget(
-                self._device, config.gpu_memory_utilization, self._peak_bytes(shape)
+                self._device, config.gpu_memory_utilization, self._peak_bytes(groups)
             )
-        return kv_cache.plan(shape, budget, model.max_position, asked, config.max_num_seqs)
+        return kv_cache.plan(division, budget, model.max_position, asked)
 
-    def _peak_bytes(self, shape: kv_cache.KVShape) -> int:
+    def _peak_bytes(self, groups: Sequence[kv_cache.LayerGroup]) -> int:
         """Memory of weights and of the largest step, measured by running one on a GPU."""
         config, device = self._config, self._device
         torch.cuda.reset_peak_memory_stats(device)
-        caches = kv_cache.allocate(shape, 1, device)
+        caches = kv_cache.allocate_groups(groups, [1] * len(groups), device)
         tokens = torch.zeros(config.max_num_batched_tokens, dtype=torch.int64, device=device)
-        metadata = blank_prefill(config.max_num_batched_tokens, config.block_size, device)
-        hidden = self._model(tokens, tokens, metadata, caches)
+        rows = blank_prefill(config.max_num_batched_tokens, config.block_size, device)
+        hidden = self._model(tokens, tokens, [rows] * len(caches), caches)
         logits = self._model.logits(hidden[: config.max_num_seqs])
         torch.log_softmax(logits, dim=-1)
         torch.cuda.synchronize(device)

@@ -131,14 +131,20 @@ class Decoder(nn.Module):
         self.rotary = RotaryEmbedding(backend, config.rope, max_model_len, config.max_position)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, metadata: AttentionMetadata, kv_caches: Sequence[Tensor]
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        metadata: Sequence[AttentionMetadata],
+        kv_caches: Sequence[Tensor],
     ) -> Tensor:
-        """Int64 [tokens] ids and positions -> hidden states [tokens, hidden]."""
+        """Int64 [tokens] ids and positions -> hidden states [tokens, hidden]. Metadata and caches are each
+        layer's.
+        """
         x: Tensor = self.embed_tokens(tokens)
         residual: Tensor | None = None
         rotate = partial(self.rotary, positions)
-        for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
-            x, residual = layer(x, residual, rotate, kv_cache, metadata)
+        for layer, kv_cache, rows in zip(self.layers, kv_caches, metadata, strict=True):
+            x, residual = layer(x, residual, rotate, kv_cache, rows)
         if residual is None:
             residual = torch.zeros_like(x)
         return self.norm.add(x, residual)[0]
@@ -174,9 +180,15 @@ class CausalLM(nn.Module):
         return DecoderLayer(config, backend, attention)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, metadata: AttentionMetadata, kv_caches: Sequence[Tensor]
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        metadata: Sequence[AttentionMetadata],
+        kv_caches: Sequence[Tensor],
     ) -> Tensor:
-        """Int64 [tokens] ids and positions -> hidden states [tokens, hidden]."""
+        """Int64 [tokens] ids and positions -> hidden states [tokens, hidden]. Metadata and caches are each
+        layer's.
+        """
         hidden: Tensor = self.model(tokens, positions, metadata, kv_caches)
         return hidden
 
