@@ -8,6 +8,17 @@ from pathlib import Path
 import pytest
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "models: needs test models besides SmolLM2; runs with -m models")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("-m"):
+        apart = [item for item in items if item.get_closest_marker("models")]
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
+
+
 @pytest.fixture(scope="session")
 def models() -> Path:
     """The folder of test models."""

@@ -288,7 +288,7 @@ class CpuKernels:
     ) -> None:
         """`out = norm(x) * weight`; with `residual`, of `residual += x`."""
 
-    def silu_and_mul(self, x: _Matrix, n: int, out: _Matrix) -> None:
+    def gate_and_mul(self, gelu: bool, x: _Matrix, n: int, out: _Matrix) -> None:
         """`out = silu(gate) * up` of rows of 2 n."""
 
     def embedding(self, table: _Matrix, n: int, ids: int, wide: bool, out: _Matrix) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import TINY
 from served import Served, completion
 
 from octavo import LLM, SamplingParams
@@ -17,7 +17,6 @@ from octavo.executor import kv_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 WINDOW = 48
 KINDS = {
@@ -40,7 +39,8 @@ PARAMS = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, logprob
 
 @pytest.fixture(params=KINDS)
 def options(request: pytest.FixtureRequest, tiny_options: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
-    config = TINY | {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
+    tiny = json.loads(Path(tiny_options["model"], "config.json").read_text())
+    config = tiny | {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
     config |= {"num_hidden_layers": 3, "sliding_window": WINDOW, **KINDS[request.param]}
     (tmp_path / "config.json").write_text(json.dumps(config))
     return {**tiny_options, "model": str(tmp_path)}

@@ -148,7 +148,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     [
         (
             {"architectures": ["RobertaModel"]},
-            "RobertaModel.*supported are LLaMAForCausalLM",
+            "RobertaModel.*supported are Gemma3ForCausalLM",
         ),
         ({"architectures": None}, "no `architectures`"),
         ({"hidden_size": "big"}, "hidden_size is 'big', expected a whole number"),
@@ -257,7 +257,7 @@ def test_a_folder_with_one_gguf_file(tmp_path: Path) -> None:
 
 def test_a_gguf_file_of_an_unknown_architecture(tmp_path: Path) -> None:
     write_gguf(tmp_path / "model.gguf", "rwkv", CONFIG, tensors())
-    with pytest.raises(CheckpointError, match="'rwkv'; supported in GGUF files are llama"):
+    with pytest.raises(CheckpointError, match="'rwkv'; supported in GGUF files are gemma3, llama"):
         open_checkpoint(str(tmp_path / "model.gguf"))
 
 

@@ -57,6 +57,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen2 window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
+    "gemma3": ("Gemma3", {"head_dim": 16, "sliding_window": 12, "query_pre_attn_scalar": 20}),
+    "gemma3 rope": (
+        "Gemma3",
+        {
+            "num_hidden_layers": 7,
+            "head_dim": 8,
+            "sliding_window": 30,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            },
+        },
+    ),
     "qwen3 bias": ("Qwen3", {"head_dim": 8, "attention_bias": True}),
 }
 
@@ -64,7 +77,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 def reference(family: str) -> Any:
     name, options = FAMILIES[family]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**SMALL | options)
+    config_class = {"Gemma3": "Gemma3TextConfig"}.get(name, f"{name}Config")
+    config = getattr(transformers, config_class)(**SMALL | options)
     config._attn_implementation = "eager"
     model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     with torch.no_grad():

@@ -94,6 +94,14 @@ def test_silu_and_mul(kernels: Ops, dtype: torch.dtype, generator: torch.Generat
     close(kernels.silu_and_mul(x), gate / (1 + (-gate).exp()) * up)
 
 
+@pytest.mark.parametrize("features", [1, 40, 1536])
+def test_gelu_and_mul(kernels: Ops, dtype: torch.dtype, generator: torch.Generator, features: int) -> None:
+    x = randn(generator, 5, 2 * features, dtype=dtype) * 3
+    gate, up = x.double().chunk(2, -1)
+    inner = (2 / torch.pi) ** 0.5 * (gate + 0.044715 * gate**3)
+    close(kernels.gelu_and_mul(x), 0.5 * gate * (1 + torch.tanh(inner)) * up)
+
+
 def test_embedding(kernels: Ops, dtype: torch.dtype, generator: torch.Generator) -> None:
     table = randn(generator, 50, 24, dtype=dtype)
     tokens = torch.tensor([3, 49, 0, 3])
@@ -138,6 +146,8 @@ def test_a_rows_norm_and_activation_do_not_depend_on_the_other_rows(
 ) -> None:
     x, weight = randn(generator, 200, 576, dtype=dtype), randn(generator, 576, dtype=dtype)
     normed, activated = served.rms_norm(x, weight, 1e-5), served.silu_and_mul(x)
+    gelu = served.gelu_and_mul(x)
     for rows in (1, 2, 3, 17):
         assert torch.equal(served.rms_norm(x[:rows].contiguous(), weight, 1e-5), normed[:rows])
         assert torch.equal(served.silu_and_mul(x[:rows].contiguous()), activated[:rows])
+        assert torch.equal(served.gelu_and_mul(x[:rows].contiguous()), gelu[:rows])

@@ -6,7 +6,7 @@ from octavo.layers.attention import Attention
 from octavo.layers.backend import Backend
 from octavo.layers.embedding import Embedding, LMHead
 from octavo.layers.linear import Linear, MergedLinear
-from octavo.layers.norm import RMSNorm
+from octavo.layers.norm import OffsetRMSNorm, RMSNorm
 from octavo.layers.rotary import RopeConfig, RotaryEmbedding
 from octavo.layers.weights import checkpoint_slots, finish_loading, weight_bytes
 
@@ -17,6 +17,7 @@ __all__ = [
     "LMHead",
     "Linear",
     "MergedLinear",
+    "OffsetRMSNorm",
     "RMSNorm",
     "RopeConfig",
     "RotaryEmbedding",

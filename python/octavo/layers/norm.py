@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -39,3 +40,17 @@ class RMSNorm(nn.Module):
     def add(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Adds `x` to `residual`, then normalises: (normed, sum)."""
         return self._add_norm(x, residual, self.scale, self.eps)
+
+
+class OffsetRMSNorm(RMSNorm):
+    """As above, where the checkpoint stores how far the scale is from one. The sum has more digits than half
+    precision: it is kept in float32.
+    """
+
+    def __init__(self, backend: Backend, features: int, eps: float) -> None:
+        super().__init__(backend, features, eps)
+        self.scale = torch.empty(features, dtype=torch.float32, device=backend.device)
+
+    def process_after_loading(self) -> None:
+        """Adds the one."""
+        self.scale.add_(1.0)

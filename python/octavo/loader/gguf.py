@@ -18,11 +18,19 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-_ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_ARCHITECTURES = {
+    "gemma3": "Gemma3ForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 """`general.architecture` -> the name in config.json."""
 
 _PERMUTED = frozenset({"llama"})
 """Architectures whose query and key rows are stored in pairs (0, half), (1, half + 1), ... of each head."""
+
+_ONE_ADDED = frozenset({"gemma3"})
+"""Architectures whose norms are stored with the one added that the model adds to them."""
 
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
@@ -39,6 +47,15 @@ _LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+
+_LAYER_OF = {
+    "gemma3": {
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_attention_norm": "post_attention_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    },
+}
+"""Where an architecture differs from that."""
 
 _ROPE_FACTORS = "rope_freqs.weight"
 
@@ -59,7 +76,8 @@ class GGUFFile:
         except (OSError, ValueError) as error:
             raise CheckpointError(str(error)) from None
         self._check_types(table)
-        self._tensors = {hf_name(entry[0]): entry[1:] for entry in table}
+        architecture = str(self._metadata.get("general.architecture"))
+        self._tensors = {hf_name(entry[0], architecture): entry[1:] for entry in table}
         self._bytes = np.memmap(path, np.uint8, "r")
         self.config = self._read_config()
 
@@ -75,7 +93,9 @@ class GGUFFile:
         heads = self._heads_of(name)
         if heads is not None:
             data = data[paired_to_half_rows(rows, heads)]
-        return torch.from_numpy(dequantize(data, type_name)).view(*shape)
+        tensor = torch.from_numpy(dequantize(data, type_name)).view(*shape)
+        has_one = self._metadata["general.architecture"] in _ONE_ADDED and name.endswith("norm.weight")
+        return tensor - 1.0 if has_one else tensor
 
     def _heads_of(self, name: str) -> int | None:
         """Heads whose rows must be put in order, or None."""
@@ -104,7 +124,7 @@ class GGUFFile:
         return config
 
 
-def hf_name(name: str) -> str:
+def hf_name(name: str, architecture: str = "llama") -> str:
     """`blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`; unknown names stay as they are."""
     match = _NAME.fullmatch(name)
     if match is None:
@@ -112,7 +132,8 @@ def hf_name(name: str) -> str:
     layer, stem, kind = match.groups()
     if layer is None:
         return f"{_TOP[stem]}.{kind}" if stem in _TOP else name
-    return f"model.layers.{layer}.{_LAYER[stem]}.{kind}" if stem in _LAYER else name
+    stems = _LAYER | _LAYER_OF.get(architecture, {})
+    return f"model.layers.{layer}.{stems[stem]}.{kind}" if stem in stems else name
 
 
 def paired_to_half_rows(rows: int, heads: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -165,9 +186,26 @@ def hf_config(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:
     config["rope_parameters"] = _rope(get)
     rotary_dim = get("rope.dimension_count")
     head_dim = config["head_dim"] or config["hidden_size"] // max(config["num_attention_heads"], 1)
+    if architecture == "gemma3":
+        config |= _gemma3(config, get)
     if rotary_dim is not None and head_dim:
         config["partial_rotary_factor"] = rotary_dim / head_dim
     return config
+
+
+_GEMMA3_27B_LAYERS = 62
+
+
+def _gemma3(config: Mapping[str, Any], get: Any) -> dict[str, Any]:
+    """What the metadata tell in other ways, or leave to the reader."""
+    per_head = config["hidden_size"] // max(config["num_attention_heads"], 1)
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rope_local_base_freq": get("rope.freq_base_swa", 10000.0),
+        "query_pre_attn_scalar": per_head
+        if config["num_hidden_layers"] == _GEMMA3_27B_LAYERS
+        else config["head_dim"],
+    }
 
 
 _OPTIONAL = frozenset({"num_key_value_heads", "head_dim", "sliding_window", "rms_norm_eps"})

@@ -43,6 +43,12 @@ class ModelConfig:
     """Longest sequence that the model was made for, tokens."""
     norm_eps: float
     rope: RopeConfig
+    local_rope: RopeConfig | None
+    """Of layers with a window, where it is another."""
+    attention_scale: float
+    """What scores are multiplied by."""
+    activation: str
+    """Of the MLP's gate: "silu", or "gelu" (its approximation with tanh)."""
     windows: tuple[int | None, ...]
     """Of each layer: the sliding window in tokens, None for full attention."""
     attention_bias: bool
@@ -59,6 +65,7 @@ class ModelConfig:
             raise UnsupportedModelError(
                 "config.json has no `architectures`: it does not say what model this is"
             )
+        config = {**_LEFT_OUT.get(architectures[0], {}), **config}
         quantization = config.get("quantization_config")
         if quantization:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
@@ -76,9 +83,16 @@ class ModelConfig:
                 f"num_attention_heads ({heads}) is not a multiple of num_key_value_heads ({kv_heads})"
             )
         head_dim = numbers.get("head_dim", hidden // heads)
-        activation = config.get("hidden_act", "silu")
-        if activation not in {"silu", "swish"}:
-            raise UnsupportedModelError(f"hidden_act {activation!r} is not supported; supported is 'silu'")
+        activation = config.get("hidden_activation") or config.get("hidden_act", "silu")
+        if activation not in _ACTIVATIONS:
+            supported = ", ".join(map(repr, _ACTIVATIONS))
+            raise UnsupportedModelError(
+                f"hidden_act {activation!r} is not supported; supported are {supported}"
+            )
+        for name in ("final_logit_softcapping", "attn_logit_softcapping", "use_bidirectional_attention"):
+            if config.get(name):
+                raise UnsupportedModelError(f"config.json: {name} is not supported")
+        rope, local_rope = _ropes(config, head_dim)
         return cls(
             architecture=architectures[0],
             vocab_size=numbers["vocab_size"],
@@ -90,7 +104,10 @@ class ModelConfig:
             head_dim=head_dim,
             max_position=numbers["max_position_embeddings"],
             norm_eps=_number(config, "rms_norm_eps", 1e-6),
-            rope=_rope(config, head_dim),
+            rope=rope,
+            local_rope=local_rope,
+            attention_scale=(_number(config, "query_pre_attn_scalar", head_dim) or head_dim) ** -0.5,
+            activation=_ACTIVATIONS[activation],
             windows=_windows(config, numbers["num_hidden_layers"]),
             attention_bias=bool(config.get("attention_bias", False)),
             mlp_bias=bool(config.get("mlp_bias", False)),
@@ -100,6 +117,27 @@ class ModelConfig:
 
 
 _OPTIONAL = frozenset({"num_key_value_heads", "head_dim"})
+
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu"}
+
+_LEFT_OUT: dict[str, dict[str, Any]] = {
+    "Gemma3ForCausalLM": {
+        "vocab_size": 262208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131072,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "query_pre_attn_scalar": 256,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+        "tie_word_embeddings": True,
+    },
+}
+"""What a family's config.json may leave out, and what it means then."""
 
 
 def _integer(config: Mapping[str, Any], name: str) -> int:
@@ -120,6 +158,23 @@ def _number(config: Mapping[str, Any], name: str, default: float) -> float:
             f"config.json: {name} is {value!r}, expected a number that is not negative"
         )
     return float(value)
+
+
+def _ropes(config: Mapping[str, Any], head_dim: int) -> tuple[RopeConfig, RopeConfig | None]:
+    """That of all layers, or of full attention and of windows."""
+    by_kind = config.get("rope_parameters")
+    if isinstance(by_kind, dict) and "full_attention" in by_kind:
+        full, local = (
+            _rope({**config, "rope_parameters": by_kind.get(kind), "rope_theta": theta}, head_dim)
+            for kind, theta in (
+                ("full_attention", config.get("rope_theta", 10000.0)),
+                ("sliding_attention", config.get("rope_local_base_freq", 10000.0)),
+            )
+        )
+        return full, local
+    theta = config.get("rope_local_base_freq")
+    plain = {"rope_theta": theta, "partial_rotary_factor": config.get("partial_rotary_factor", 1.0)}
+    return _rope(config, head_dim), None if theta is None else _rope(plain, head_dim)
 
 
 def _rope(config: Mapping[str, Any], head_dim: int) -> RopeConfig:
@@ -176,5 +231,10 @@ def _windows(config: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
         if unknown:
             raise UnsupportedModelError(f"config.json: layer_types {unknown} are not supported")
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+    pattern = config.get("sliding_window_pattern")
+    if pattern is not None:
+        if not isinstance(pattern, int) or pattern < 1:
+            raise UnsupportedModelError(f"config.json: sliding_window_pattern is {pattern!r}")
+        return tuple(window if (layer + 1) % pattern else None for layer in range(layers))
     first = config.get("max_window_layers", 0)
     return tuple(window if layer >= first else None for layer in range(layers))

@@ -54,7 +54,7 @@ class SelfAttention(nn.Module):
         self.o_proj = Linear(backend, wide, config.hidden_size, bias=output_bias)
         self.q_norm = RMSNorm(backend, self.head_dim, config.norm_eps) if qk_norm else None
         self.k_norm = RMSNorm(backend, self.head_dim, config.norm_eps) if qk_norm else None
-        self.attention = Attention(backend, self.head_dim**-0.5, window=config.windows[layer])
+        self.attention = Attention(backend, config.attention_scale, window=config.windows[layer])
 
     def forward(
         self,
@@ -75,14 +75,16 @@ class SelfAttention(nn.Module):
 
 
 class GatedMLP(nn.Module):
-    """`down(silu(gate(x)) * up(x))`."""
+    """`down(silu(gate(x)) * up(x))`, or with gelu."""
 
     def __init__(self, config: ModelConfig, backend: Backend) -> None:
         super().__init__()
         parts = {"gate_proj": config.intermediate_size, "up_proj": config.intermediate_size}
         self.gate_up = MergedLinear(backend, config.hidden_size, parts, bias=config.mlp_bias)
         self.down_proj = Linear(backend, config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
-        self._activate = backend.ops.silu_and_mul
+        self._activate = {"silu": backend.ops.silu_and_mul, "gelu": backend.ops.gelu_and_mul}[
+            config.activation
+        ]
 
     def forward(self, x: Tensor) -> Tensor:
         """[tokens, hidden] -> [tokens, hidden]."""
@@ -128,7 +130,14 @@ class Decoder(nn.Module):
         self.embed_tokens = Embedding(backend, config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(layers)
         self.norm = RMSNorm(backend, config.hidden_size, config.norm_eps)
+        self.embedding_scale: float | None = None
+        self.windows = config.windows
         self.rotary = RotaryEmbedding(backend, config.rope, max_model_len, config.max_position)
+        self.local_rotary = self.rotary
+        if config.local_rope is not None:
+            self.local_rotary = RotaryEmbedding(
+                backend, config.local_rope, max_model_len, config.max_position
+            )
 
     def forward(
         self,
@@ -141,10 +150,12 @@ class Decoder(nn.Module):
         layer's.
         """
         x: Tensor = self.embed_tokens(tokens)
+        if self.embedding_scale is not None:
+            x = x * self.embedding_scale
         residual: Tensor | None = None
-        rotate = partial(self.rotary, positions)
-        for layer, kv_cache, rows in zip(self.layers, kv_caches, metadata, strict=True):
-            x, residual = layer(x, residual, rotate, kv_cache, rows)
+        rotate, rotate_local = partial(self.rotary, positions), partial(self.local_rotary, positions)
+        for layer, window, kv_cache, rows in zip(self.layers, self.windows, kv_caches, metadata, strict=True):
+            x, residual = layer(x, residual, rotate if window is None else rotate_local, kv_cache, rows)
         if residual is None:
             residual = torch.zeros_like(x)
         return self.norm.add(x, residual)[0]
@@ -169,7 +180,11 @@ class CausalLM(nn.Module):
 
     def layer(self, config: ModelConfig, backend: Backend, index: int) -> DecoderLayer:
         """Builds layer `index`; a family with another attention or MLP overrides this."""
-        attention = SelfAttention(
+        return DecoderLayer(config, backend, self.attention(config, backend, index))
+
+    def attention(self, config: ModelConfig, backend: Backend, index: int) -> SelfAttention:
+        """The attention of layer `index`."""
+        return SelfAttention(
             config,
             backend,
             index,
@@ -177,7 +192,6 @@ class CausalLM(nn.Module):
             output_bias=config.attention_bias if self.output_bias is None else self.output_bias,
             qk_norm=self.qk_norm,
         )
-        return DecoderLayer(config, backend, attention)
 
     def forward(
         self,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from octavo.models.decoder import CausalLM
 
 _MODELS = {
+    "Gemma3ForCausalLM": "gemma3",
     "LlamaForCausalLM": "llama",
     "LLaMAForCausalLM": "llama",
     "MistralForCausalLM": "llama",

@@ -57,6 +57,7 @@ class Ops:
     add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
     rotary: RotaryOp
     silu_and_mul: Callable[[Tensor], Tensor]
+    gelu_and_mul: Callable[[Tensor], Tensor]
     embedding: Callable[[Tensor, Tensor], Tensor]
     pack_linear: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
     write_kv: Callable[[Tensor, Tensor, Tensor, Tensor], None]
@@ -72,6 +73,7 @@ torch_ops = Ops(
     add_rms_norm=torch_dense.add_rms_norm,
     rotary=torch_dense.rotary,
     silu_and_mul=torch_dense.silu_and_mul,
+    gelu_and_mul=torch_dense.gelu_and_mul,
     embedding=torch_dense.embedding,
     pack_linear=torch_dense.pack_linear,
     write_kv=torch_attention.write_kv,

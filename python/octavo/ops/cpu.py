@@ -68,9 +68,18 @@ def rotary(
 
 def silu_and_mul(x: Tensor) -> Tensor:
     """See `torch_dense.silu_and_mul`."""
+    return _gate_and_mul(x, gelu=False)
+
+
+def gelu_and_mul(x: Tensor) -> Tensor:
+    """See `torch_dense.gelu_and_mul`."""
+    return _gate_and_mul(x, gelu=True)
+
+
+def _gate_and_mul(x: Tensor, *, gelu: bool) -> Tensor:
     rows, width = x.shape
     out = torch.empty((rows, width // 2), dtype=x.dtype)
-    _kernels.silu_and_mul(_rows(x, width), width // 2, _rows(out, width // 2))
+    _kernels.gate_and_mul(gelu, _rows(x, width), width // 2, _rows(out, width // 2))
     return out
 
 

@@ -66,6 +66,12 @@ def silu_and_mul(x: Tensor) -> Tensor:
     return (F.silu(gate.float()) * up.float()).to(x.dtype)
 
 
+def gelu_and_mul(x: Tensor) -> Tensor:
+    """The same with `gelu(gate)` in place of `silu(gate)`, by its approximation with tanh."""
+    gate, up = x.chunk(2, dim=-1)
+    return (F.gelu(gate.float(), approximate="tanh") * up.float()).to(x.dtype)
+
+
 def embedding(tokens: Tensor, weight: Tensor) -> Tensor:
     """Rows of `weight` [vocab, n] for int `tokens` [tokens] -> [tokens, n]."""
     return F.embedding(tokens, weight)

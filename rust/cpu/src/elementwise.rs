@@ -137,18 +137,33 @@ pub unsafe fn silu_and_mul(cpu: &Cpu, x: MatRef, n: usize, out: MatMut) {
     assert_eq!(x.rows, out.rows, "silu_and_mul: rows differ");
     over_rows(cpu, x.rows, 4 * n, |rows| {
         // SAFETY: the set is available; matrices are as the caller promises and ranges do not overlap.
-        unsafe { dispatch(cpu.isa, SiluAndMul { x, n, out, rows }) }
+        unsafe { dispatch(cpu.isa, GateAndMul::<false> { x, n, out, rows }) }
     });
 }
 
-struct SiluAndMul {
+/// The same with `gelu(gate)` in place of `silu(gate)`, by its approximation with tanh.
+///
+/// # Safety
+/// As of [`silu_and_mul`].
+///
+/// # Panics
+/// When the matrices differ in rows.
+pub unsafe fn gelu_and_mul(cpu: &Cpu, x: MatRef, n: usize, out: MatMut) {
+    assert_eq!(x.rows, out.rows, "gelu_and_mul: rows differ");
+    over_rows(cpu, x.rows, 4 * n, |rows| {
+        // SAFETY: the set is available; matrices are as the caller promises and ranges do not overlap.
+        unsafe { dispatch(cpu.isa, GateAndMul::<true> { x, n, out, rows }) }
+    });
+}
+
+struct GateAndMul<const GELU: bool> {
     x: MatRef,
     n: usize,
     out: MatMut,
     rows: Range<usize>,
 }
 
-impl Kernel for SiluAndMul {
+impl<const GELU: bool> Kernel for GateAndMul<GELU> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: F32x16>(self) {
@@ -160,11 +175,24 @@ impl Kernel for SiluAndMul {
                     let count = LANES.min(self.n - i);
                     let gate = load::<V>(self.x.dtype, from, i, count);
                     let up = load::<V>(self.x.dtype, from, self.n + i, count);
-                    let silu = gate.div(V::splat(1.0).add(V::zero().sub(gate).exp()));
-                    store(silu.mul(up), self.out.dtype, to, i, count);
+                    // x sigmoid(x); and x (1 + tanh(y)) / 2 is x sigmoid(2 y).
+                    let slope = if GELU { gelu_slope(gate) } else { gate };
+                    let gated = gate.div(V::splat(1.0).add(V::zero().sub(slope).exp()));
+                    store(gated.mul(up), self.out.dtype, to, i, count);
                 }
             }
         }
+    }
+}
+
+/// `2 sqrt(2 / pi) (x + 0.044715 x^3)`.
+#[inline(always)]
+unsafe fn gelu_slope<V: F32x16>(x: V) -> V {
+    const FACTOR: f32 = 1.595_769_2;
+    // SAFETY: the caller runs where the set is available.
+    unsafe {
+        let inner = V::splat(1.0).add(V::splat(0.044_715).mul(x.mul(x)));
+        V::splat(FACTOR).mul(x.mul(inner))
     }
 }
 
@@ -334,7 +362,15 @@ mod tests {
     }
 
     #[test]
-    fn silu_and_mul_matches_f64() {
+    fn gates_match_f64() {
+        gate_matches_f64(silu_and_mul, |x| x / (1.0 + (-x).exp()));
+        let gelu = |x: f64| {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
+        };
+        gate_matches_f64(gelu_and_mul, gelu);
+    }
+
+    fn gate_matches_f64(op: unsafe fn(&Cpu, MatRef, usize, MatMut), gate: impl Fn(f64) -> f64) {
         for dtype in [DType::F32, DType::Bf16, DType::F16] {
             for (n, rows) in [(1, 3), (40, 5), (1536, 40)] {
                 let x = pack(&ramp(2 * n * rows), dtype);
@@ -343,12 +379,12 @@ mod tests {
                 for cpu in cpus() {
                     let mut out = vec![0u8; x.len() / 2];
                     // SAFETY: rows of 2 n and n elements, as the views say.
-                    unsafe { silu_and_mul(&cpu, view(&x, dtype, 2 * n), n, view_mut(&mut out, dtype, n)) };
+                    unsafe { op(&cpu, view(&x, dtype, 2 * n), n, view_mut(&mut out, dtype, n)) };
                     if first.is_empty() {
                         for (i, &y) in unpack(&out, dtype).iter().enumerate() {
-                            let gate = f64::from(xs[i / n * 2 * n + i % n]);
+                            let input = f64::from(xs[i / n * 2 * n + i % n]);
                             let up = f64::from(xs[i / n * 2 * n + n + i % n]);
-                            assert_close(y, gate / (1.0 + (-gate).exp()) * up, dtype, "silu_and_mul");
+                            assert_close(y, gate(input) * up, dtype, "gate_and_mul");
                         }
                         first.clone_from(&out);
                     }

@@ -9,7 +9,7 @@ use std::slice;
 use std::sync::Arc;
 
 use octavo_cpu::attention::{Attention, attend};
-use octavo_cpu::elementwise::{Ints, VecRef, embedding, rms_norm, silu_and_mul};
+use octavo_cpu::elementwise::{Ints, VecRef, embedding, gelu_and_mul, rms_norm, silu_and_mul};
 use octavo_cpu::linear::{WeightRef, linear};
 use octavo_cpu::rope::{CacheMut, Rotation, rotary, write_kv};
 use octavo_cpu::sampling::{DrawRows, LogprobsOut, draw, greedy, token_logprobs};
@@ -97,11 +97,11 @@ impl CpuKernels {
         })
     }
 
-    /// `out = silu(gate) * up` of rows of 2 n.
-    fn silu_and_mul(&self, py: Python<'_>, x: Matrix, n: usize, out: Matrix) -> PyResult<()> {
+    /// `out = silu(gate) * up` of rows of 2 n, or with `gelu(gate)`.
+    fn gate_and_mul(&self, py: Python<'_>, gelu: bool, x: Matrix, n: usize, out: Matrix) -> PyResult<()> {
         run(py, (view(x)?, view_mut(out)?), |(x, out)| {
             // SAFETY: `ops.cpu` has checked the shapes.
-            unsafe { silu_and_mul(&self.0, x, n, out) };
+            unsafe { if gelu { gelu_and_mul(&self.0, x, n, out) } else { silu_and_mul(&self.0, x, n, out) } };
             Ok(())
         })
     }
