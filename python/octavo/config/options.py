@@ -112,7 +112,11 @@ class EngineConfig:
     )
     block_size: int = option(16, INTEGER, MEMORY, "Tokens in a KV block.", minimum=1, maximum=1024)
     num_gpu_blocks_override: int | None = option(
-        None, INTEGER, MEMORY, "Exact number of KV blocks, for tests.", minimum=1
+        None,
+        INTEGER,
+        MEMORY,
+        "Exact number of KV blocks, for tests; windows get what goes with them.",
+        minimum=1,
     )
     enable_prefix_caching: bool = option(True, BOOLEAN, MEMORY, "Reuse the KV of shared prompt prefixes.")
     max_pinned_share: float = option(

@@ -124,13 +124,16 @@ impl KvManager {
     /// Extends `lease` to `blocks` blocks, of a window as many as it needs to go on at
     /// `position`, evicting cached ones as needed; false, and nothing changes, if so
     /// many are not available.
+    #[inline]
     #[must_use]
     pub fn grow(&mut self, lease: &mut Lease, position: usize, blocks: usize) -> bool {
+        // Of most tokens there is nothing to do.
+        (blocks <= lease.len() && !self.has_groups()) || self.grow_by_some(lease, position, blocks)
+    }
+
+    fn grow_by_some(&mut self, lease: &mut Lease, position: usize, blocks: usize) -> bool {
         let missing = blocks.saturating_sub(lease.len());
-        let mut groups = self.groups.iter().zip(&lease.groups);
-        if missing > self.available()
-            || groups.any(|(group, held)| group.missing(held, position, blocks) > group.available())
-        {
+        if missing > self.available() || (self.has_groups() && self.lacks(lease, position, blocks)) {
             return false;
         }
         for _ in 0..missing {
@@ -144,10 +147,19 @@ impl KvManager {
             });
             lease.blocks.extend(block);
         }
-        for (group, held) in self.groups.iter_mut().zip(&mut lease.groups) {
-            group.hold(held, position, blocks, &self.pins);
+        if self.has_groups() {
+            for (group, held) in self.groups.iter_mut().zip(&mut lease.groups) {
+                group.hold(held, position, blocks, &self.pins);
+            }
         }
         true
+    }
+
+    /// True if a group beside the spine has too few blocks for [`Self::grow`].
+    #[cold]
+    fn lacks(&self, lease: &Lease, position: usize, blocks: usize) -> bool {
+        let mut groups = self.groups.iter().zip(&lease.groups);
+        groups.any(|(group, held)| group.missing(held, position, blocks) > group.available())
     }
 
     /// Where a step may end that computes a sequence from `start` to `end`.
@@ -190,7 +202,20 @@ impl KvManager {
     /// `scheduled` tokens are computed by `step` or earlier and `tokens` are known.
     /// A block whose content the tree already has is exchanged for the tree's;
     /// returns the first index where that happened.
+    #[inline]
     pub fn cache_full(
+        &mut self,
+        lease: &mut Lease,
+        tokens: &[Token],
+        scheduled: usize,
+        step: u64,
+    ) -> Option<usize> {
+        // Most tokens fill no block.
+        let is_full = (lease.cached + 1) * self.block_size <= scheduled.min(tokens.len());
+        if is_full { self.cache_some(lease, tokens, scheduled, step) } else { None }
+    }
+
+    fn cache_some(
         &mut self,
         lease: &mut Lease,
         tokens: &[Token],

@@ -9,7 +9,13 @@ use super::sequence::Sequence;
 impl Scheduler {
     /// Extends a running sequence to `blocks` blocks, preempting from the back
     /// of the order until they are there; false if that took the sequence itself.
+    #[inline]
     pub(super) fn grow_or_preempt(&mut self, index: usize, blocks: usize) -> bool {
+        let Sequence { lease, scheduled, .. } = &mut self.sequences[index];
+        self.kv.grow(lease, *scheduled, blocks) || self.preempt_to_grow(index, blocks)
+    }
+
+    fn preempt_to_grow(&mut self, index: usize, blocks: usize) -> bool {
         loop {
             let Sequence { lease, scheduled, .. } = &mut self.sequences[index];
             if self.kv.grow(lease, *scheduled, blocks) {
