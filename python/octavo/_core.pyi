@@ -17,6 +17,7 @@ __all__ = [
     "OverloadedError",
     "PackedWeight",
     "Planned",
+    "QuantizedWeight",
     "Server",
     "Session",
     "TextModel",
@@ -349,3 +350,24 @@ class PackedWeight:
 
     def linear(self, x: _Matrix, out: _Matrix) -> None:
         """`out = x @ weight.T + bias`."""
+
+@final
+class QuantizedWeight:
+    """A weight of blocks in the kernels' own order."""
+
+    def __new__(
+        cls, kernels: CpuKernels, ggml_type: int, data: int, size: int, n: int, k: int, bias: int
+    ) -> QuantizedWeight: ...
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held."""
+
+    def linear(self, x: _Matrix, out: _Matrix) -> None:
+        """`out = x @ weight.T + bias`, inputs rounded to 8 bits."""
+
+    def rows(self, ids: int, wide: bool, out: _Matrix) -> None:
+        """Rows of the weight by id; `wide` ids are int64, others int32."""
+
+    @staticmethod
+    def quantize(kernels: CpuKernels, ggml_type: int, data: int, code: int, n: int, k: int) -> bytes:
+        """Blocks of a contiguous weight of floats; ggml types Q8_0 and Q4_1 alone."""

@@ -10,16 +10,18 @@ import importlib
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
-from octavo.ops import torch_attention, torch_dense, torch_sampling
+from octavo.ops import torch_attention, torch_dense, torch_quantized, torch_sampling
 from octavo.ops.metadata import AttentionMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
     from torch import Tensor
 
-__all__ = ["AttentionMetadata", "Ops", "select", "torch_ops"]
+    from octavo.quantization.blocks import Blocks
+
+__all__ = ["AttentionMetadata", "Ops", "QuantizedLinear", "select", "torch_ops"]
 
 
 class RotaryOp(Protocol):
@@ -47,6 +49,18 @@ class AttentionOp(Protocol):
         """Attends to the rows' blocks."""
 
 
+class QuantizedLinear(Protocol):
+    """What `torch_quantized.pack_quantized_linear` returns."""
+
+    size_bytes: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out]."""
+
+    def rows(self, tokens: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows of the weight by id: [tokens] -> [tokens, in]."""
+
+
 @dataclass(frozen=True)
 class Ops:
     """The implementations that a model uses. Contracts: the docstrings of the torch functions of the same
@@ -60,6 +74,7 @@ class Ops:
     gelu_and_mul: Callable[[Tensor], Tensor]
     embedding: Callable[[Tensor, Tensor], Tensor]
     pack_linear: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
+    pack_quantized_linear: Callable[[Sequence[Blocks | Tensor], Tensor | None], QuantizedLinear]
     write_kv: Callable[[Tensor, Tensor, Tensor, Tensor], None]
     paged_attention: AttentionOp
     greedy: Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -76,6 +91,7 @@ torch_ops = Ops(
     gelu_and_mul=torch_dense.gelu_and_mul,
     embedding=torch_dense.embedding,
     pack_linear=torch_dense.pack_linear,
+    pack_quantized_linear=torch_quantized.pack_quantized_linear,
     write_kv=torch_attention.write_kv,
     paged_attention=torch_attention.paged_attention,
     greedy=torch_sampling.greedy,

@@ -6,20 +6,24 @@ of instruction set; torch's thread count when this module is imported is the num
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from octavo._core import CpuKernels, PackedWeight
+from octavo._core import CpuKernels, PackedWeight, QuantizedWeight
+from octavo.quantization.blocks import Blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from octavo.ops.metadata import AttentionMetadata
 
 _CODES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+_GGML_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
 
 _kernels = CpuKernels(threads=torch.get_num_threads(), bind=torch.get_num_threads() > 1)
 
@@ -85,11 +89,8 @@ def _gate_and_mul(x: Tensor, *, gelu: bool) -> Tensor:
 
 def embedding(tokens: Tensor, weight: Tensor) -> Tensor:
     """See `torch_dense.embedding`; IndexError-like ids are a ValueError."""
-    if tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() != 1 or not tokens.is_contiguous():
-        raise ValueError("embedding: contiguous int32 or int64 ids [tokens] are needed")
-    width = weight.shape[1]
+    wide, width = _wide_ids(tokens), weight.shape[1]
     out = torch.empty((tokens.shape[0], width), dtype=weight.dtype)
-    wide = tokens.dtype is torch.int64
     _kernels.embedding(_rows(weight, width), width, tokens.data_ptr(), wide, _rows(out, width))
     return out
 
@@ -106,13 +107,7 @@ class PackedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         n, k = weight.shape
-        weight = weight.contiguous()
-        wide = None if bias is None else bias.float().contiguous()
-        if wide is not None and wide.shape != (n,):
-            raise ValueError(f"linear: a bias of shape {tuple(wide.shape)} for {n} outputs")
-        packed = PackedWeight(
-            _kernels, weight.data_ptr(), _CODES[weight.dtype], n, k, 0 if wide is None else wide.data_ptr()
-        )
+        packed = _packed(weight, _wide_bias(bias, n))
         self.size_bytes = packed.size_bytes
         self._multiply, self._in, self._out = packed.linear, k, n
 
@@ -122,6 +117,94 @@ class PackedLinear:
         out = torch.empty((rows[2], self._out), dtype=x.dtype)
         self._multiply(rows, (out.data_ptr(), rows[1], rows[2], self._out))
         return out
+
+
+def pack_quantized_linear(parts: Sequence[Blocks | Tensor], bias: Tensor | None = None) -> QuantizedLinear:
+    """See `torch_quantized.pack_quantized_linear`; `x` is rounded to 8 bits where a part is of blocks."""
+    return QuantizedLinear(parts, bias)
+
+
+class QuantizedLinear:
+    """A product for each run of parts of one format, each into its columns of the output."""
+
+    def __init__(self, parts: Sequence[Blocks | Tensor], bias: Tensor | None = None) -> None:
+        widths = [part.shape[0] for part in parts]
+        self._in, self._out = parts[0].shape[1], sum(widths)
+        if any(part.shape[1] != self._in for part in parts):
+            raise ValueError(f"linear: parts of shapes {[tuple(part.shape) for part in parts]} side by side")
+        wide = _wide_bias(bias, self._out)
+        self.size_bytes = 0
+        self._products: list[tuple[int, QuantizedWeight | PackedWeight]] = []
+        start = 0
+        for run in _runs(parts):
+            end = start + sum(part.shape[0] for part in run)
+            own = None if wide is None else wide[start:end]
+            packed = _packed_blocks(run, own) if isinstance(run[0], Blocks) else _packed(torch.cat(run), own)
+            self.size_bytes += packed.size_bytes
+            self._products.append((start, packed))
+            start = end
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out]."""
+        rows = _rows(x, self._in)
+        out = torch.empty((rows[2], self._out), dtype=x.dtype)
+        for start, product in self._products:
+            place = out.data_ptr() + start * out.itemsize
+            product.linear(rows, (place, rows[1], rows[2], self._out))
+        return out
+
+    def rows(self, tokens: Tensor, dtype: torch.dtype) -> Tensor:
+        """[tokens] -> [tokens, in]; the weight is one part of blocks."""
+        [(_, table)] = self._products
+        if not isinstance(table, QuantizedWeight):
+            raise TypeError("rows are looked up in blocks")
+        wide = _wide_ids(tokens)
+        out = torch.empty((tokens.shape[0], self._in), dtype=dtype)
+        table.rows(tokens.data_ptr(), wide, _rows(out, self._in))
+        return out
+
+
+def quantize(weight: Tensor, format_name: str) -> Blocks:
+    """Rounds a float weight [out, in] to blocks of Q8_0 or Q4_1. ValueError unless rows are whole blocks."""
+    weight = weight.contiguous()
+    n, k = weight.shape
+    data = QuantizedWeight.quantize(
+        _kernels, _GGML_TYPES[format_name], weight.data_ptr(), _CODES[weight.dtype], n, k
+    )
+    return Blocks(np.frombuffer(data, np.uint8).reshape(n, -1), format_name)
+
+
+def _runs(parts: Sequence[Blocks | Tensor]) -> list[list[Any]]:
+    """Neighbours of the same format together."""
+    runs: list[list[Any]] = []
+    last = None
+    for part in parts:
+        kind = part.format if isinstance(part, Blocks) else part.dtype
+        if kind != last:
+            runs.append([])
+        runs[-1].append(part)
+        last = kind
+    return runs
+
+
+def _packed_blocks(parts: list[Blocks], bias: Tensor | None) -> QuantizedWeight:
+    data = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts])
+    ggml_type, address = _GGML_TYPES[parts[0].format], 0 if bias is None else bias.data_ptr()
+    shape = data.shape[0], parts[0].shape[1]
+    return QuantizedWeight(_kernels, ggml_type, data.ctypes.data, data.nbytes, *shape, address)
+
+
+def _packed(weight: Tensor, bias: Tensor | None) -> PackedWeight:
+    weight, (n, k) = weight.contiguous(), weight.shape
+    address = 0 if bias is None else bias.data_ptr()
+    return PackedWeight(_kernels, weight.data_ptr(), _CODES[weight.dtype], n, k, address)
+
+
+def _wide_bias(bias: Tensor | None, outputs: int) -> Tensor | None:
+    wide = None if bias is None else bias.float().contiguous()
+    if wide is not None and wide.shape != (outputs,):
+        raise ValueError(f"linear: a bias of shape {tuple(wide.shape)} for {outputs} outputs")
+    return wide
 
 
 def write_kv(k: Tensor, v: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
@@ -221,6 +304,13 @@ def _heads(x: Tensor) -> tuple[int, int, int, int]:
     if x.stride(2) != 1 or x.stride(1) != x.shape[2]:
         raise ValueError(f"heads of shape {tuple(x.shape)} are not contiguous within a token")
     return x.data_ptr(), _CODES[x.dtype], x.shape[0], x.stride(0)
+
+
+def _wide_ids(tokens: Tensor) -> bool:
+    """Whether ids [tokens] are int64 and not int32."""
+    if tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() != 1 or not tokens.is_contiguous():
+        raise ValueError("embedding: contiguous int32 or int64 ids [tokens] are needed")
+    return tokens.dtype is torch.int64
 
 
 def _vector(x: Tensor) -> tuple[int, int, int]:

@@ -20,11 +20,11 @@ use pyo3::prelude::*;
 use crate::enter::{Failure, enter};
 
 /// A matrix from Python: address, type, rows, elements from row to row.
-type Matrix = (usize, u8, usize, usize);
+pub(crate) type Matrix = (usize, u8, usize, usize);
 /// A vector from Python: address, type, elements.
 type Vector = (usize, u8, usize);
 
-fn dtype(code: u8) -> PyResult<DType> {
+pub(crate) fn dtype(code: u8) -> PyResult<DType> {
     match code {
         0 => Ok(DType::F32),
         1 => Ok(DType::Bf16),
@@ -33,24 +33,28 @@ fn dtype(code: u8) -> PyResult<DType> {
     }
 }
 
-fn view((data, code, rows, stride): Matrix) -> PyResult<MatRef> {
+pub(crate) fn view((data, code, rows, stride): Matrix) -> PyResult<MatRef> {
     Ok(MatRef { data: data as *const u8, dtype: dtype(code)?, rows, stride })
 }
 
-fn view_mut((data, code, rows, stride): Matrix) -> PyResult<MatMut> {
+pub(crate) fn view_mut((data, code, rows, stride): Matrix) -> PyResult<MatMut> {
     Ok(MatMut { data: data as *mut u8, dtype: dtype(code)?, rows, stride })
 }
 
-fn ints(data: usize, wide: bool) -> Ints {
+pub(crate) fn ints(data: usize, wide: bool) -> Ints {
     if wide { Ints::I64(data as *const i64) } else { Ints::I32(data as *const i32) }
 }
 
 /// Lets the closure that leaves the GIL carry plain pointers.
-struct Carry<T>(T);
+pub(crate) struct Carry<T>(pub T);
 // SAFETY: the caller holds the tensors until the call returns, and only that call uses the pointers.
 unsafe impl<T> Send for Carry<T> {}
 
-fn run<T>(py: Python<'_>, call: T, work: impl FnOnce(T) -> Result<(), String> + Send) -> PyResult<()> {
+pub(crate) fn run<T>(
+    py: Python<'_>,
+    call: T,
+    work: impl FnOnce(T) -> Result<(), String> + Send,
+) -> PyResult<()> {
     let call = Carry(call);
     enter(py, move || {
         let Carry(call) = { call };
@@ -61,7 +65,7 @@ fn run<T>(py: Python<'_>, call: T, work: impl FnOnce(T) -> Result<(), String> + 
 /// An instruction set and threads.
 #[pyclass(frozen)]
 #[derive(Debug)]
-pub struct CpuKernels(Arc<Cpu>);
+pub struct CpuKernels(pub(crate) Arc<Cpu>);
 
 #[pymethods]
 impl CpuKernels {
@@ -338,5 +342,6 @@ impl PackedWeight {
 /// Adds the classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CpuKernels>()?;
-    module.add_class::<PackedWeight>()
+    module.add_class::<PackedWeight>()?;
+    module.add_class::<crate::quantized::QuantizedWeight>()
 }

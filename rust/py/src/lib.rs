@@ -17,6 +17,7 @@ mod kv_events;
 mod log;
 mod options;
 mod prompt;
+mod quantized;
 mod server;
 mod text;
 mod update;

@@ -81,6 +81,34 @@ pub unsafe fn store(to: *mut u8, format: Format, column: usize, block: &Block, p
     }
 }
 
+/// The 32 weights that [`store`] has put there, in order.
+///
+/// # Safety
+/// `from` is a packed block.
+pub unsafe fn weights_of(from: *const u8, format: Format, column: usize) -> [f32; BLOCK] {
+    // SAFETY: the places lie within the block's bytes.
+    unsafe {
+        let get = |index: usize| {
+            let at = from.add(integer_bytes(format) + (index * LANES + column) * scale_bytes(format));
+            if scale_bytes(format) == 2 {
+                at.cast::<f16>().read_unaligned().to_f32()
+            } else {
+                at.cast::<f32>().read_unaligned()
+            }
+        };
+        let min = if format.has_min() { get(1) } else { 0.0 };
+        std::array::from_fn(|i| {
+            let at = |i: usize| (i / GROUP * LANES + column) * GROUP + i % GROUP;
+            let q = if format.is_nibble() {
+                *from.add(at(i % (BLOCK / 2))) >> (i / (BLOCK / 2) * 4) & 15
+            } else {
+                *from.add(at(i))
+            };
+            get(i / format.run()) * (i32::from(q) - format.zero()) as f32 + min
+        })
+    }
+}
+
 /// Where quantised inputs lie: tiles of `[block][row]` records of a scale, two sums of 16 and 32 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {

@@ -6,11 +6,15 @@
 //! through its blocks in order whatever the number of rows.
 
 mod blocks;
+mod encode;
 mod int8;
 mod kernel;
+mod rows;
 
 pub use blocks::Format;
+pub use encode::quantize_rows;
 pub use int8::{Int8Weight, int8_linear};
+pub use rows::quantized_rows;
 
 use crate::buffer::Buffer;
 use crate::linear::Tiles;

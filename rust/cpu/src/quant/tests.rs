@@ -1,7 +1,7 @@
 use super::*;
 use crate::{DType, Isa};
 
-const FORMATS: [Format; 8] = [
+pub(super) const FORMATS: [Format; 8] = [
     Format::Q4_0,
     Format::Q4_1,
     Format::Q5_0,
@@ -12,7 +12,7 @@ const FORMATS: [Format; 8] = [
     Format::Q6K,
 ];
 
-struct Random(u32);
+pub(super) struct Random(pub u32);
 
 impl Random {
     fn next(&mut self) -> u32 {
@@ -20,13 +20,13 @@ impl Random {
         self.0 >> 8
     }
 
-    fn floats(&mut self, count: usize) -> Vec<f32> {
+    pub fn floats(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.next() as f32 / 8_388_608.0 - 1.0).collect()
     }
 }
 
 /// Blocks of random bits whose 16-bit floats are near 1 / 64.
-fn random_blocks(format: Format, blocks: usize) -> Vec<u8> {
+pub(super) fn random_blocks(format: Format, blocks: usize) -> Vec<u8> {
     let mut random = Random(9);
     let floats: &[usize] = match format {
         Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[0],
@@ -42,7 +42,7 @@ fn random_blocks(format: Format, blocks: usize) -> Vec<u8> {
     bytes
 }
 
-fn dense(format: Format, bytes: &[u8]) -> Vec<f32> {
+pub(super) fn dense(format: Format, bytes: &[u8]) -> Vec<f32> {
     let mut out = Vec::new();
     for bytes in bytes.chunks_exact(format.bytes()) {
         let block = format.decode(bytes);
@@ -54,7 +54,7 @@ fn dense(format: Format, bytes: &[u8]) -> Vec<f32> {
     out
 }
 
-fn cpus() -> Vec<Cpu> {
+pub(super) fn cpus() -> Vec<Cpu> {
     Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2, false) }).collect()
 }
 
