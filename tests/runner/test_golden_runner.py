@@ -137,6 +137,46 @@ def test_half_precision(gguf: Path, records: list[Record], dtype: str, margin: f
         check(record, request, logprob, margin)
 
 
+def test_blocks_of_the_file_stay_as_they_are(gguf: Path, records: list[Record]) -> None:
+    """Products then round their inputs to 8 bits. Measured on all records: log-probabilities are off by 0.02
+    at the median and by 0.3 at the 99th percentile, and no margin above 0.37 flips.
+    """
+    config = RunnerConfig(model=str(gguf), device="cpu", kv_cache_memory_bytes=1 << 29, max_model_len=2048)
+    stepper = Stepper(config)
+    file_bytes = gguf.stat().st_size
+    assert 0.97 * file_bytes < stepper.facts.weight_bytes < 1.01 * file_bytes
+    short = [record for record in records if len(record["prompt_token_ids"]) < 120][:12]
+    requests = [forced(record, 24) for record in short]
+    stepper.run(requests)
+    errors = []
+    for record, request in zip(short, requests, strict=True):
+        for step, token in enumerate(request.sampled):
+            same = token == record["output_token_ids"][step]
+            assert same or record["margins"][step] < 0.5, (record["id"], step)
+            if same:
+                errors.append(abs(request.token_logprobs[step] - record["output_logprobs"][step]))
+        for position, expected in enumerate(record["prompt_logprobs"]):
+            if expected is not None:
+                errors.append(abs(request.prompt_result[position][0] - expected))
+    errors.sort()
+    assert errors[len(errors) // 2] < 0.04
+    assert errors[len(errors) * 99 // 100] < 0.5
+
+
+def test_company_and_chunks_change_nothing_with_blocks(gguf: Path, records: list[Record]) -> None:
+    """Bit for bit, as with floats."""
+    config = RunnerConfig(model=str(gguf), device="cpu", kv_cache_memory_bytes=1 << 29, max_model_len=2048)
+    stepper = Stepper(config)
+    stepper.chunk = 512
+    alone, together = mixed(records)[:6], mixed(records)[:6]
+    for request in alone:
+        stepper.run([request])
+    stepper.chunk = 7
+    stepper.run(together, 3)
+    for one, other in zip(alone, together, strict=True):
+        assert outcome(one) == outcome(other)
+
+
 @pytest.mark.models
 def test_qwen25_coder(models: Path) -> None:
     """Biases on queries, keys and values; K-quants; a head that is not tied."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from octavo.config import EngineConfig
 
-_KV_VERSION = 1
+_KV_VERSION = 2
 """Goes up when the same model computes or lays out KV in another way than before."""
 
 _SAMPLE_BYTES = 1 << 16

@@ -13,8 +13,8 @@ from octavo.executor.host_tier import HostTier, load_cost_tokens
 from octavo.executor.machine import available_memory_bytes, keep_freed_memory, usable_cpus
 from octavo.executor.pending import Pending
 from octavo.executor.rows import Rows, Step, blank_prefill, new_slots
-from octavo.layers import Backend, checkpoint_slots, finish_loading, weight_bytes
-from octavo.loader import fill, fill_dummy, open_checkpoint
+from octavo.layers import Backend, block_slots, checkpoint_slots, finish_loading, weight_bytes
+from octavo.loader import block_source, fill, fill_blocks, fill_dummy, open_checkpoint
 from octavo.models import ModelConfig, create_model
 from octavo.sampling import Sampler
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from octavo.boundary import KVGroup
     from octavo.executor.frame import Frame, StepResult
-    from octavo.loader import Checkpoint, Progress
+    from octavo.loader import BlockSource, Checkpoint, Progress
     from octavo.sampling import Logprobs, Sampled
 
 _DTYPES = {
@@ -119,9 +119,10 @@ class Runner:
         dtype = _dtype(config.dtype, model_config.dtype, self._device)
         backend = Backend(self._device, dtype, kernels)
         longest = _longest(config.max_model_len, model_config.max_position)
-        _check_weights_fit(model_config, backend)
+        blocks = self._block_source(checkpoint)
+        _check_weights_fit(model_config, backend, blocks)
         self._model = create_model(model_config, backend, longest)
-        self._fill(checkpoint, _in_words(progress))
+        self._fill(checkpoint, blocks, _in_words(progress))
         finish_loading(self._model)
         groups = kv_cache.layer_groups(model_config, config.block_size, dtype, longest)
         plan = self._plan(groups, model_config)
@@ -164,13 +165,21 @@ class Runner:
             self._caches, lambda: self._model(tokens, tokens, metadata, self._caches), count
         )
 
-    def _fill(self, checkpoint: Checkpoint, progress: Progress) -> None:
+    def _block_source(self, checkpoint: Checkpoint) -> BlockSource | None:
+        """Quantised weights stay so on a CPU, unless a type of floats is asked for by name."""
+        if self._device.type != "cpu" or self._config.dtype != "auto" or self._config.load_format == "dummy":
+            return None
+        return block_source(checkpoint)
+
+    def _fill(self, checkpoint: Checkpoint, blocks: BlockSource | None, progress: Progress) -> None:
         """The slots end with this call: packing then frees each weight as it goes."""
-        slots = checkpoint_slots(self._model)
         if self._config.load_format == "dummy":
-            fill_dummy(slots, self._config.seed, progress)
-        else:
-            fill(slots, checkpoint, progress)
+            fill_dummy(checkpoint_slots(self._model), self._config.seed, progress)
+            return
+        filled: set[str] = set()
+        if blocks is not None:
+            filled = fill_blocks(block_slots(self._model), blocks, checkpoint, progress)
+        fill(checkpoint_slots(self._model), checkpoint, progress, filled)
 
     @torch.inference_mode()
     def execute(self, frame: Frame, result: StepResult) -> None:
@@ -306,15 +315,20 @@ def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch
     return torch.bfloat16 if own == torch.float32 and device.type == "cuda" else own
 
 
-def _check_weights_fit(config: ModelConfig, backend: Backend) -> None:
+def _check_weights_fit(config: ModelConfig, backend: Backend, blocks: BlockSource | None) -> None:
     """On a CPU, weights that do not fit would end in the out-of-memory killer, without a word."""
-    needed = weight_bytes(create_model(config, replace(backend, device=torch.device("meta")), 1))
+    model = create_model(config, replace(backend, device=torch.device("meta")), 1)
+    needed = weight_bytes(model)
+    if blocks is not None:
+        for name, place in block_slots(model).items():
+            size = blocks.block_bytes(name)
+            needed += 0 if size is None else size - place.float_bytes
     on_gpu = backend.device.type == "cuda"
     free = torch.cuda.mem_get_info(backend.device)[0] if on_gpu else available_memory_bytes()
     if needed > free:
         raise ValueError(
             f"the weights take {needed / (1 << 30):.1f} GiB in {backend.dtype}, and {free / (1 << 30):.1f} "
-            "GiB of memory are free; choose a smaller model, or dtype bfloat16"
+            "GiB of memory are free; choose a smaller or quantised model, or dtype bfloat16"
         )
 
 

@@ -8,7 +8,7 @@ from octavo.layers.embedding import Embedding, LMHead
 from octavo.layers.linear import Linear, MergedLinear
 from octavo.layers.norm import OffsetRMSNorm, RMSNorm
 from octavo.layers.rotary import RopeConfig, RotaryEmbedding
-from octavo.layers.weights import checkpoint_slots, finish_loading, weight_bytes
+from octavo.layers.weights import block_slots, checkpoint_slots, finish_loading, weight_bytes
 
 __all__ = [
     "Attention",
@@ -21,6 +21,7 @@ __all__ = [
     "RMSNorm",
     "RopeConfig",
     "RotaryEmbedding",
+    "block_slots",
     "checkpoint_slots",
     "finish_loading",
     "weight_bytes",

@@ -6,36 +6,70 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from octavo.layers.weights import DenseWeight
+from octavo.layers.weights import BlockSlot, LinearWeight
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from octavo.layers.backend import Backend
+    from octavo.ops import QuantizedLinear
+    from octavo.quantization.blocks import Blocks
 
 
 class Embedding(nn.Module):
-    """Rows of a table, by token."""
+    """Rows of a table, by token. A table of blocks is packed for products and rows are decoded out of that:
+    a tied head needs no copy of its own.
+    """
 
     def __init__(self, backend: Backend, vocab_size: int, features: int) -> None:
         super().__init__()
-        self._op = backend.ops.embedding
-        self.table = backend.empty(vocab_size, features)
+        self._backend, self._shape = backend, (vocab_size, features)
+        self._blocks: Blocks | None = None
+        self._packed: QuantizedLinear | None = None
+        self._table: Tensor | None = None
+
+    def block_slots(self, name: str) -> Iterator[tuple[str, BlockSlot]]:
+        """The table."""
+        vocab_size, features = self._shape
+        float_bytes = vocab_size * features * self._backend.dtype.itemsize
+        yield f"{name}.weight", BlockSlot(self._shape, float_bytes, self._take)
 
     def slots(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """The table."""
-        yield f"{name}.weight", self.table
+        """The table, unless it has come as blocks."""
+        if self._blocks is None:
+            yield f"{name}.weight", self.table
 
     def process_after_loading(self) -> None:
-        """Nothing to do: the table is used as it is."""
+        """Packs a table of blocks."""
+        if self._blocks is not None:
+            self._packed = self._backend.ops.pack_quantized_linear([self._blocks], None)
+            self._blocks = None
 
     def weight_bytes(self) -> int:
         """Bytes of the table."""
-        return self.table.nbytes
+        if self._packed is not None:
+            return self._packed.size_bytes
+        return self._shape[0] * self._shape[1] * self._backend.dtype.itemsize
+
+    @property
+    def table(self) -> Tensor:
+        """The table of floats [vocab_size, features]."""
+        if self._table is None:
+            self._table = self._backend.empty(*self._shape)
+        return self._table
+
+    def as_head(self) -> Callable[[Tensor], Tensor]:
+        """The product of a head that is tied to this table, once loaded."""
+        return self._packed or self._backend.ops.pack_linear(self.table, None)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[tokens] -> [tokens, features]."""
-        return self._op(tokens, self.table)
+        if self._packed is not None:
+            return self._packed.rows(tokens, self._backend.dtype)
+        return self._backend.ops.embedding(tokens, self.table)
+
+    def _take(self, blocks: Blocks) -> None:
+        self._blocks = blocks
 
 
 class LMHead(nn.Module):
@@ -45,23 +79,27 @@ class LMHead(nn.Module):
 
     def __init__(self, backend: Backend, vocab_size: int, features: int, tied: Embedding | None) -> None:
         super().__init__()
-        self._ops = backend.ops
-        self._tied_table = tied.table if tied is not None else None
-        self.weight = None if tied is not None else DenseWeight(backend, vocab_size, features, bias=False)
-        self._rows = vocab_size
+        # A bound method: the embedding must not become a module of the head's.
+        self._tied_head = None if tied is None else tied.as_head
+        self.weight = LinearWeight(backend, {"": vocab_size}, features, bias=False) if tied is None else None
 
-    def slots(self, name: str) -> Iterator[tuple[str, Tensor]]:
+    def block_slots(self, name: str) -> Iterator[tuple[str, BlockSlot]]:
         """The weight, unless tied."""
         if self.weight is not None:
-            yield from self.weight.slots(name, 0, self._rows)
+            yield from self.weight.block_slots(name)
+
+    def slots(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """The weight, unless tied or come as blocks."""
+        if self.weight is not None:
+            yield from self.weight.slots(name)
 
     def process_after_loading(self) -> None:
-        """Packs the weight and binds the op."""
+        """Packs the weight and binds the op. The embedding, which comes first in a model, is ready."""
         if self.weight is not None:
             self.weight.process_after_loading()
             self._apply_head = self.weight.apply
-        elif self._tied_table is not None:
-            self._apply_head = self._ops.pack_linear(self._tied_table, None)
+        elif self._tied_head is not None:
+            self._apply_head = self._tied_head()
 
     def weight_bytes(self) -> int:
         """0 when tied."""

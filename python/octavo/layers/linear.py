@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from octavo.layers.weights import DenseWeight
+from octavo.layers.weights import LinearWeight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from octavo.layers.backend import Backend
+    from octavo.layers.weights import BlockSlot
 
 
 class MergedLinear(nn.Module):
@@ -22,15 +23,15 @@ class MergedLinear(nn.Module):
     ) -> None:
         """`parts`: checkpoint name -> output features, in order."""
         super().__init__()
-        self.parts = dict(parts)
-        self.weight = DenseWeight(backend, sum(parts.values()), in_features, bias=bias)
+        self.weight = LinearWeight(backend, parts, in_features, bias=bias)
+
+    def block_slots(self, name: str) -> Iterator[tuple[str, BlockSlot]]:
+        """One slot a part; the layer's own name is not in checkpoints."""
+        return self.weight.block_slots(name)
 
     def slots(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """One slot a part; the layer's own name is not in checkpoints."""
-        start = 0
-        for part, rows in self.parts.items():
-            yield from self.weight.slots(part or name, start, rows)
-            start += rows
+        """What has not come as blocks."""
+        return self.weight.slots(name)
 
     def process_after_loading(self) -> None:
         """Packs the weight and binds the op."""

@@ -1,7 +1,18 @@
 """Reading models from disk: checkpoints say what model they hold and yield tensors by Hugging Face names."""
 
-from octavo.loader.checkpoint import Checkpoint, CheckpointError, Progress, fill
+from octavo.loader.checkpoint import BlockSource, Checkpoint, CheckpointError, Progress, fill, fill_blocks
 from octavo.loader.dummy import fill_dummy
 from octavo.loader.find import open_checkpoint
+from octavo.loader.quantized import block_source
 
-__all__ = ["Checkpoint", "CheckpointError", "Progress", "fill", "fill_dummy", "open_checkpoint"]
+__all__ = [
+    "BlockSource",
+    "Checkpoint",
+    "CheckpointError",
+    "Progress",
+    "block_source",
+    "fill",
+    "fill_blocks",
+    "fill_dummy",
+    "open_checkpoint",
+]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from torch import Tensor
+
+    from octavo.layers.weights import BlockSlot
+    from octavo.quantization.blocks import Blocks
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, bytes done and bytes in all."""
@@ -37,12 +40,42 @@ class Checkpoint(Protocol):
         """One tensor, on the CPU, of whatever float type."""
 
 
-def fill(slots: Mapping[str, Tensor], checkpoint: Checkpoint, progress: Progress) -> None:
-    """Copies a checkpoint's tensors into a model's slots.
+@runtime_checkable
+class BlockSource(Protocol):
+    """What gives weights as quantised blocks: a checkpoint that holds them, or something that makes them."""
+
+    def block_bytes(self, name: str) -> int | None:
+        """Bytes of what `read_blocks` gives; None for a tensor that is to be read as floats."""
+
+    def read_blocks(self, name: str) -> Blocks:
+        """One weight."""
+
+
+def fill_blocks(
+    places: Mapping[str, BlockSlot], source: BlockSource, checkpoint: Checkpoint, progress: Progress
+) -> set[str]:
+    """Gives a model the weights that can stay quantised. Returns their names; the rest is for `fill`, weights
+    of another shape too: it reports them.
+    """
+    shapes = checkpoint.shapes()
+    sizes = {name: source.block_bytes(name) for name in places if shapes.get(name) == places[name].shape}
+    wanted = {name: size for name, size in sizes.items() if size is not None}
+    done, total = 0, sum(wanted.values())
+    for name, size in wanted.items():
+        places[name].take(source.read_blocks(name))
+        done += size
+        progress("Loading quantised weights", done, total)
+    return set(wanted)
+
+
+def fill(
+    slots: Mapping[str, Tensor], checkpoint: Checkpoint, progress: Progress, filled: Collection[str] = ()
+) -> None:
+    """Copies a checkpoint's tensors into a model's slots. Those in `filled` have been taken already.
 
     Raises `CheckpointError` that lists every tensor that is missing, unexpected or of another shape.
     """
-    shapes = checkpoint.shapes()
+    shapes = {name: shape for name, shape in checkpoint.shapes().items() if name not in filled}
     _check(slots, shapes, checkpoint.path)
     total = sum(slot.nbytes for slot in slots.values())
     done = 0

@@ -10,6 +10,7 @@ import torch
 
 from octavo import _core
 from octavo.loader.checkpoint import CheckpointError
+from octavo.quantization.blocks import KERNEL_FORMATS, Blocks
 from octavo.quantization.gguf import FORMATS, dequantize
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Tensor
+
+    from octavo.quantization.gguf import Bytes
 
 _ARCHITECTURES = {
     "gemma3": "Gemma3ForCausalLM",
@@ -87,15 +90,27 @@ class GGUFFile:
 
     def read(self, name: str) -> Tensor:
         """One tensor in float32, rows in Hugging Face's order."""
+        type_name, shape, *_ = self._tensors[name]
+        tensor = torch.from_numpy(dequantize(self._rows(name), type_name)).view(*shape)
+        has_one = self._metadata["general.architecture"] in _ONE_ADDED and name.endswith("norm.weight")
+        return tensor - 1.0 if has_one else tensor
+
+    def block_bytes(self, name: str) -> int | None:
+        """Bytes of a matrix of blocks that kernels know; None for other tensors."""
+        type_name, shape, _, length = self._tensors.get(name, ("", (), 0, 0))
+        return length if type_name in KERNEL_FORMATS and len(shape) > 1 else None
+
+    def read_blocks(self, name: str) -> Blocks:
+        """One matrix as it is in the file, rows in Hugging Face's order."""
+        return Blocks(self._rows(name), self._tensors[name][0])
+
+    def _rows(self, name: str) -> Bytes:
+        """A tensor's bytes by row, rows in Hugging Face's order; where that is the file's, a view of it."""
         type_name, shape, offset, length = self._tensors[name]
         rows = shape[0] if len(shape) > 1 or type_name in _ROW_A_WEIGHT else 1
         data = self._bytes[offset : offset + length].reshape(rows, -1)
         heads = self._heads_of(name)
-        if heads is not None:
-            data = data[paired_to_half_rows(rows, heads)]
-        tensor = torch.from_numpy(dequantize(data, type_name)).view(*shape)
-        has_one = self._metadata["general.architecture"] in _ONE_ADDED and name.endswith("norm.weight")
-        return tensor - 1.0 if has_one else tensor
+        return data if heads is None else data[paired_to_half_rows(rows, heads)]
 
     def _heads_of(self, name: str) -> int | None:
         """Heads whose rows must be put in order, or None."""
