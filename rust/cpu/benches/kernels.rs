@@ -7,9 +7,9 @@
 
 use octavo_cpu::attention::{Attention, attend};
 use octavo_cpu::linear::{PackedWeight, WeightRef, linear};
-use octavo_cpu::quant::{Format, QuantizedWeight, quantized_linear};
+use octavo_cpu::quant::{Format, Int8Weight, QuantizedWeight, int8_linear, quantized_linear};
 use octavo_cpu::simd::{F32x16, Kernel, dispatch};
-use octavo_cpu::{Buffer, Cpu, DType, Isa, MatMut, MatRef, Pool};
+use octavo_cpu::{Buffer, CacheType, Cpu, DType, Isa, MatMut, MatRef, Pool};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -29,6 +29,9 @@ fn main() {
         }
         if "quant".starts_with(&chosen) {
             quants(&cpu, bandwidth, flops);
+        }
+        if "int8".starts_with(&chosen) {
+            int8s(&cpu, bandwidth, flops);
         }
         if "attention".starts_with(&chosen) {
             attentions(&cpu, bandwidth, flops);
@@ -155,11 +158,10 @@ fn linears(cpu: &Cpu, bandwidth: f64, flops: f64) {
 fn attentions(cpu: &Cpu, bandwidth: f64, flops: f64) {
     const BLOCK: usize = 16;
     let (heads, kv_heads, head_dim) = (9, 3, 64);
-    for cache_dtype in [DType::F32, DType::Bf16] {
+    for cache_type in [CacheType::Float(DType::F32), CacheType::Float(DType::Bf16), CacheType::Int8] {
         for (rows, new, len) in [(1, 1, 1024), (32, 1, 1024), (1, 1024, 1024), (1, 512, 4096)] {
             let blocks = len / BLOCK;
-            let numbers = rows * blocks * 2 * kv_heads * BLOCK * head_dim;
-            let bytes = numbers * cache_dtype.size();
+            let bytes = rows * blocks * 2 * kv_heads * BLOCK * cache_type.row_bytes(head_dim);
             let copies = (128 << 20) / bytes + 1;
             let cache = vec![0u8; bytes * copies];
             let tables: Vec<i32> = (0..(rows * blocks * copies) as i32).collect();
@@ -174,7 +176,7 @@ fn attentions(cpu: &Cpu, bandwidth: f64, flops: f64) {
                 let call = Attention {
                     q: MatRef { data: q.as_ptr().cast(), dtype: DType::F32, rows: rows * new, stride: width },
                     cache: cache.as_ptr(),
-                    cache_dtype,
+                    cache_type,
                     num_blocks: rows * blocks * copies,
                     block_size: BLOCK,
                     heads,
@@ -194,7 +196,7 @@ fn attentions(cpu: &Cpu, bandwidth: f64, flops: f64) {
             let keys = (0..new).map(|i| len - new + i + 1).sum::<usize>() * rows;
             let (read, rate) = (bytes as f64 / seconds / 1e9, 4.0 * (keys * width) as f64 / seconds / 1e9);
             println!(
-                "attention {cache_dtype:?} {rows} rows of {new} in {len}: {:.0} us, {read:.1} GB/s ({:.0} %), {rate:.0} GF ({:.0} %)",
+                "attention {cache_type:?} {rows} rows of {new} in {len}: {:.0} us, {read:.1} GB/s ({:.0} %), {rate:.0} GF ({:.0} %)",
                 seconds * 1e6,
                 100.0 * read / bandwidth,
                 100.0 * rate / flops
@@ -234,5 +236,33 @@ fn quants(cpu: &Cpu, bandwidth: f64, flops: f64) {
             }
             println!();
         }
+    }
+}
+
+/// Weights and rows of 8 bits.
+fn int8s(cpu: &Cpu, bandwidth: f64, flops: f64) {
+    for (k, n) in [(576, 1536), (2048, 2048), (4096, 4096)] {
+        let copies = ((160 << 20) / (n * k)).max(1);
+        let (source, scale) = (vec![1i8; n * k], vec![1.0f32; n]);
+        let pack = || Int8Weight::pack(&cpu.pool, &source, &scale, (n, k), None).expect("lengths that fit");
+        let packed: Vec<_> = (0..copies).map(|_| pack()).collect();
+        print!("int8 K={k} N={n}:");
+        for rows in [1, 4, 16, 64, 256] {
+            let (x, mut y) = (vec![1.0f32; rows * k], vec![0.0f32; rows * n]);
+            let x = MatRef { data: x.as_ptr().cast(), dtype: DType::F32, rows, stride: k };
+            let y = MatMut { data: y.as_mut_ptr().cast(), dtype: DType::F32, rows, stride: n };
+            let used = &packed[..if rows > 16 { 1 } else { copies }];
+            // SAFETY: the shapes are as the views say.
+            let run = || used.iter().for_each(|w| unsafe { int8_linear(cpu, w, x, y) });
+            let seconds = best(run) / used.len() as f64;
+            let rate = 2.0 * (rows * n * k) as f64 / seconds / 1e9;
+            if rows == 1 {
+                let read = (n * k) as f64 / seconds / 1e9;
+                print!(" M=1 {read:.1} GB/s ({:.0} %)", 100.0 * read / bandwidth);
+            } else {
+                print!(", M={rows} {rate:.0} GOP/s ({:.1} x f32)", rate / flops);
+            }
+        }
+        println!();
     }
 }

@@ -10,7 +10,7 @@ use octavo_cpu::attention::{Attention, attend};
 use octavo_cpu::linear::{PackedWeight, WeightRef, linear};
 use octavo_cpu::quant::{Format, QuantizedWeight, quantized_linear};
 use octavo_cpu::sampling::greedy;
-use octavo_cpu::{Cpu, DType, Isa, MatMut, MatRef, Pool};
+use octavo_cpu::{CacheType, Cpu, DType, Isa, MatMut, MatRef, Pool};
 
 /// Inputs and outputs of a product: those of SmolLM2-135M's gate.
 const WIDTH: (usize, usize) = (768, 1536);
@@ -103,14 +103,17 @@ fn quantized(cpu: &Cpu, name: &str, rows: &str, runs: usize) -> Option<()> {
 fn attention(cpu: &Cpu, name: &str, phase: &str, runs: usize) -> Option<()> {
     const BLOCK: usize = 16;
     let (heads, kv_heads, head_dim) = (9, 3, 64);
-    let cache_dtype = dtype(name)?;
+    let cache_type = match name {
+        "int8" => CacheType::Int8,
+        _ => CacheType::Float(dtype(name)?),
+    };
     let (rows, new, len) = match phase {
         "decode" => (8, 1, 1024),
         "prefill" => (1, 256, 256),
         _ => return None,
     };
     let blocks = len / BLOCK;
-    let cache = vec![0u8; rows * blocks * 2 * kv_heads * BLOCK * head_dim * cache_dtype.size()];
+    let cache = vec![0u8; rows * blocks * 2 * kv_heads * BLOCK * cache_type.row_bytes(head_dim)];
     let tables: Vec<i32> = (0..(rows * blocks) as i32).collect();
     let query_start: Vec<i32> = (0..=rows).map(|row| (row * new) as i32).collect();
     let seq_lens = vec![len as i32; rows];
@@ -119,7 +122,7 @@ fn attention(cpu: &Cpu, name: &str, phase: &str, runs: usize) -> Option<()> {
     let call = Attention {
         q: view(&mut q, rows * new).0,
         cache: cache.as_ptr(),
-        cache_dtype,
+        cache_type,
         num_blocks: rows * blocks,
         block_size: BLOCK,
         heads,

@@ -9,6 +9,8 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// The same with AVX-VNNI, which is found where AVX-512 is not.
+    Avx2Vnni,
     /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI.
     Avx512,
 }
@@ -19,13 +21,16 @@ impl Isa {
         let mut all = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2")
+            let avx2 = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
-                && is_x86_feature_detected!("f16c")
-            {
+                && is_x86_feature_detected!("f16c");
+            if avx2 {
                 all.push(Self::Avx2);
             }
-            if all.len() == 2
+            if avx2 && is_x86_feature_detected!("avxvnni") {
+                all.push(Self::Avx2Vnni);
+            }
+            if avx2
                 && is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
@@ -38,7 +43,7 @@ impl Isa {
         all
     }
 
-    /// The one that `OCTAVO_CPU_ISA` names (`scalar`, `avx2` or `avx512`), or the best one where it is not set.
+    /// The one that `OCTAVO_CPU_ISA` names (`scalar`, `avx2`, `avx2vnni` or `avx512`), or the best one where it is not set.
     ///
     /// # Errors
     /// The name is unknown, or this machine lacks the instructions.
@@ -63,6 +68,7 @@ impl fmt::Display for Isa {
         f.write_str(match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
+            Self::Avx2Vnni => "avx2vnni",
             Self::Avx512 => "avx512",
         })
     }

@@ -17,6 +17,8 @@
 
 pub mod attention;
 mod buffer;
+mod bytes;
+mod cache;
 mod dtype;
 pub mod elementwise;
 mod isa;
@@ -31,6 +33,7 @@ mod sync;
 mod tile;
 
 pub use buffer::Buffer;
+pub use cache::CacheType;
 pub use dtype::DType;
 pub use isa::Isa;
 pub use matrix::{MatMut, MatRef};

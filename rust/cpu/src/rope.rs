@@ -1,9 +1,10 @@
 //! Rotary position embedding and the write of keys and values into their cache slots.
 
+use crate::bytes::Scale;
 use crate::elementwise::{Ints, load, over_rows, store};
 use crate::pool::AssumeSync;
 use crate::simd::{F32x16, Kernel, LANES, dispatch};
-use crate::{Cpu, DType, MatMut, MatRef};
+use crate::{CacheType, Cpu, DType, MatMut, MatRef};
 use std::ops::Range;
 
 /// Positions and the table of their rotations.
@@ -106,13 +107,13 @@ unsafe fn rotate<V: F32x16>(
     }
 }
 
-/// A layer's cache `[num_blocks, 2, kv_heads, block_size, head_dim]`, contiguous, to write.
+/// A layer's cache `[num_blocks, 2, kv_heads, block_size, row]`, contiguous, to write.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheMut {
     /// The first element.
     pub data: *mut u8,
-    /// Its type.
-    pub dtype: DType,
+    /// What its rows hold.
+    pub kind: CacheType,
     /// Blocks.
     pub num_blocks: usize,
     /// KV heads.
@@ -179,16 +180,37 @@ impl Kernel for WriteKv {
                     unsafe {
                         let slot = *slots.add(token) as usize;
                         let row = ((slot / size * 2 + index) * cache.kv_heads + head) * size + slot % size;
-                        let from_row = from.row(token);
-                        for i in (0..dim).step_by(LANES) {
-                            let count = LANES.min(dim - i);
-                            let x = load::<V>(from.dtype, from_row, head * dim + i, count);
-                            store(x, cache.dtype, cache.data, row * dim + i, count);
+                        let to = cache.data.add(row * cache.kind.row_bytes(dim));
+                        match cache.kind {
+                            CacheType::Float(dtype) => {
+                                for i in (0..dim).step_by(LANES) {
+                                    let count = LANES.min(dim - i);
+                                    let x = load::<V>(from.dtype, from.row(token), head * dim + i, count);
+                                    store(x, dtype, to, i, count);
+                                }
+                            }
+                            CacheType::Int8 => write_bytes::<V>((from, token, head * dim), to, dim),
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// Rounds `dim` elements of a row from an index on to bytes, and appends their scale.
+#[inline(always)]
+unsafe fn write_bytes<V: F32x16>((from, token, first): (MatRef, usize, usize), to: *mut u8, dim: usize) {
+    // SAFETY: the caller's: the elements are there, and room for as many bytes and a float.
+    unsafe {
+        let row = from.row(token);
+        let scale = Scale::of::<V>(from.dtype, row, first, dim);
+        for i in (0..dim).step_by(LANES) {
+            let count = LANES.min(dim - i);
+            let bytes = scale.round(load::<V>(from.dtype, row, first + i, count));
+            std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to.add(i), count);
+        }
+        to.add(dim).cast::<f32>().write_unaligned(scale.back);
     }
 }
 
@@ -283,7 +305,7 @@ mod tests {
             let mut cache = vec![0x7fffu16; 5 * 2 * kv_heads * block_size * head_dim];
             let target = CacheMut {
                 data: cache.as_mut_ptr().cast(),
-                dtype: DType::Bf16,
+                kind: CacheType::Float(DType::Bf16),
                 num_blocks: 5,
                 kv_heads,
                 block_size,
@@ -311,6 +333,46 @@ mod tests {
             // SAFETY: the wrong slot is found before anything is written.
             let wrong = unsafe { write_kv(&cpu, view(&k), view(&v), target, [1i64, 20, 2].as_ptr()) };
             assert_eq!(wrong.unwrap_err(), "write_kv: slot 20 of token 1 is not below 20");
+        }
+    }
+
+    #[test]
+    fn keys_and_values_become_bytes_with_a_scale_for_each_token_and_head() {
+        let (heads, dim, row) = (2, 20, 24);
+        for cpu in cpus() {
+            let mut k: Vec<f32> = (0..2 * heads * dim).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
+            k[20..40].fill(0.0);
+            k[40] = f32::NAN;
+            let v: Vec<f32> = k.iter().map(|x| x / 3.0).collect();
+            let mut cache = vec![0x55u8; 3 * 2 * heads * 4 * row];
+            let (data, kind) = (cache.as_mut_ptr(), CacheType::Int8);
+            let target =
+                CacheMut { data, kind, num_blocks: 3, kv_heads: heads, block_size: 4, head_dim: dim };
+            let view = |x: &[f32]| MatRef { data: x.as_ptr().cast(), dtype: DType::F32, rows: 2, stride: 40 };
+            // SAFETY: two tokens of two heads of 20; the slots are distinct.
+            unsafe { write_kv(&cpu, view(&k), view(&v), target, [9i64, 2].as_ptr()) }.unwrap();
+            for (token, (block, offset)) in [(2, 1), (0, 2)].into_iter().enumerate() {
+                for (index, x) in [&k, &v].into_iter().enumerate() {
+                    for head in 0..heads {
+                        let x = &x[(token * heads + head) * dim..][..dim];
+                        let at = (((block * 2 + index) * heads + head) * 4 + offset) * row;
+                        let (bytes, scale) = cache[at..at + row].split_last_chunk::<4>().unwrap();
+                        let scale = f32::from_ne_bytes(*scale);
+                        let greatest = x.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                        if x.iter().any(|x| x.is_nan()) {
+                            assert!(scale.is_nan(), "{}", cpu.isa);
+                            continue;
+                        }
+                        assert_eq!(scale, greatest / 127.0, "{}", cpu.isa);
+                        for (x, q) in x.iter().zip(bytes) {
+                            let wanted = (x * (127.0 / greatest)).round_ties_even() as i8;
+                            assert_eq!(q.cast_signed(), wanted, "{} {x} of {greatest}", cpu.isa);
+                        }
+                    }
+                }
+            }
+            let written = cache.chunks(row).filter(|row| row.iter().any(|&byte| byte != 0x55)).count();
+            assert_eq!(written, 8, "{}", cpu.isa);
         }
     }
 }

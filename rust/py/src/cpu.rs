@@ -13,7 +13,7 @@ use octavo_cpu::elementwise::{Ints, VecRef, embedding, gelu_and_mul, rms_norm, s
 use octavo_cpu::linear::{WeightRef, linear};
 use octavo_cpu::rope::{CacheMut, Rotation, rotary, write_kv};
 use octavo_cpu::sampling::{DrawRows, LogprobsOut, draw, greedy, token_logprobs};
-use octavo_cpu::{Cpu, DType, MatMut, MatRef};
+use octavo_cpu::{CacheType, Cpu, DType, MatMut, MatRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -31,6 +31,11 @@ pub(crate) fn dtype(code: u8) -> PyResult<DType> {
         2 => Ok(DType::F16),
         _ => Err(PyValueError::new_err(format!("{code} is not the code of an element type"))),
     }
+}
+
+/// As above, and 3 for bytes with a scale.
+fn cache_type(code: u8) -> PyResult<CacheType> {
+    if code == 3 { Ok(CacheType::Int8) } else { dtype(code).map(CacheType::Float) }
 }
 
 pub(crate) fn view((data, code, rows, stride): Matrix) -> PyResult<MatRef> {
@@ -167,8 +172,8 @@ impl CpuKernels {
         slots: usize,
     ) -> PyResult<()> {
         let (data, code, num_blocks, kv_heads, block_size, head_dim) = cache;
-        let data = data as *mut u8;
-        let cache = CacheMut { data, dtype: dtype(code)?, num_blocks, kv_heads, block_size, head_dim };
+        let (data, kind) = (data as *mut u8, cache_type(code)?);
+        let cache = CacheMut { data, kind, num_blocks, kv_heads, block_size, head_dim };
         run(py, (view(k)?, view(v)?, cache, slots as *const i64), |(k, v, cache, slots)| {
             // SAFETY: `ops.cpu` has checked the shapes; slots are checked by the kernel.
             unsafe { write_kv(&self.0, k, v, cache, slots) }
@@ -202,7 +207,7 @@ impl CpuKernels {
         let call = Attention {
             q: view(q)?,
             cache: data as *const u8,
-            cache_dtype: dtype(code)?,
+            cache_type: cache_type(code)?,
             num_blocks,
             block_size,
             heads,

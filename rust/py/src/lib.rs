@@ -8,6 +8,7 @@
 mod buffer;
 mod client;
 mod cpu;
+mod cpu_int8;
 mod door;
 mod engine;
 mod enter;
@@ -55,6 +56,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::cpu::register(module)?;
+        super::cpu_int8::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -1,8 +1,10 @@
 //! One section of keys for the queries of one item.
 
 use super::{Attention, Item, KEYS, SECTION, StateLayout, first_visible};
+use crate::CacheType;
+use crate::cache::{Floats, Row, ScaledBytes};
 use crate::dtype::with_element;
-use crate::simd::{F32x16, Kernel, LANES, Lane};
+use crate::simd::{F32x16, Kernel, LANES};
 use crate::tile::{MAX_ROWS, Sums, tile_of};
 
 /// Column panels of 16 that a head takes, in whole pairs.
@@ -50,7 +52,12 @@ impl Kernel for Piece<'_> {
             let mut key = begin / KEYS * KEYS;
             while key < end {
                 let seen = (begin.max(key) - key, end.min(key + KEYS) - key);
-                with_element!(self.call.cache_dtype, T => self.gather::<V, T>(key, seen));
+                match self.call.cache_type {
+                    CacheType::Float(dtype) => {
+                        with_element!(dtype, T => self.gather::<V, Floats<T>>(key, seen));
+                    }
+                    CacheType::Int8 => self.gather::<V, ScaledBytes>(key, seen),
+                }
                 self.step::<V>(key, seen, &mut scores);
                 key += KEYS;
             }
@@ -110,41 +117,44 @@ impl Piece<'_> {
 
     /// Keys `key + seen` as panels `[16 keys][head_dim][16]`, values as panels `[16 columns][key][16]`.
     #[inline(always)]
-    unsafe fn gather<V: F32x16, T: Lane>(&self, key: usize, seen: (usize, usize)) {
+    unsafe fn gather<V: F32x16, R: Row>(&self, key: usize, seen: (usize, usize)) {
         let call = self.call;
         let (dim, size) = (call.head_dim, call.block_size);
-        let head = self.item.kv_head * size * dim;
+        let bytes = call.cache_type.row_bytes(dim);
+        // Bytes of one head's block, and from a key to its value.
+        let (head, value) = (size * bytes, call.kv_heads * size * bytes);
         let (keys, values) = (self.keys(), self.values());
         // SAFETY: `check` has seen that the table names blocks of the cache for every visible position.
         unsafe {
             let table = call.block_tables.add(self.item.row * call.table_stride);
-            let cache = call.cache.cast::<T>();
-            let zeros = [T::from_f32(0.0); LANES];
             for group in (seen.0 / LANES * LANES..seen.1).step_by(LANES) {
-                let mut rows: [*const T; LANES] = [std::ptr::null(); LANES];
-                for (lane, row) in rows.iter_mut().enumerate() {
+                let mut rows: [*const u8; LANES] = [std::ptr::null(); LANES];
+                let mut scales = [[0.0; 2]; LANES];
+                for (lane, (row, scales)) in rows.iter_mut().zip(&mut scales).enumerate() {
                     let at = group + lane;
                     if at >= seen.0 && at < seen.1 {
                         let block = *table.add((key + at) / size) as usize;
-                        let offset = (key + at) % size * dim;
-                        *row = cache.add(block * 2 * call.kv_heads * size * dim + head + offset);
+                        let offset = self.item.kv_head * head + (key + at) % size * bytes;
+                        *row = call.cache.add(block * 2 * value + offset);
+                        *scales = [R::scale(*row, dim), R::scale(row.add(value), dim)];
                     }
                 }
                 for start in (0..dim).step_by(LANES) {
                     let count = LANES.min(dim - start);
                     let mut lanes = [V::zero(); LANES];
-                    for (lane, row) in lanes.iter_mut().zip(rows) {
-                        let from = if row.is_null() { zeros.as_ptr() } else { row.add(start) };
-                        *lane = V::load_some(from, count);
+                    for (lane, (row, scales)) in lanes.iter_mut().zip(rows.into_iter().zip(scales)) {
+                        if !row.is_null() {
+                            *lane = R::load(row, scales[0], start, count);
+                        }
                     }
                     V::transpose(&mut lanes);
                     for (i, lane) in lanes[..count].iter().enumerate() {
                         lane.store(keys.add((group * dim) + (start + i) * LANES));
                     }
-                    for (lane, row) in rows.into_iter().enumerate().filter(|(_, row)| !row.is_null()) {
-                        let value = row.add(call.kv_heads * size * dim + start);
+                    let present = rows.into_iter().enumerate().filter(|(_, row)| !row.is_null());
+                    for (lane, row) in present {
                         let to = values.add((start / LANES * KEYS + group + lane) * LANES);
-                        V::load_some(value, count).store(to);
+                        R::load::<V>(row.add(value), scales[lane][1], start, count).store(to);
                     }
                 }
             }

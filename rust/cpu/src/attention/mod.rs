@@ -12,7 +12,7 @@ mod state;
 use crate::buffer::Buffer;
 use crate::pool::AssumeSync;
 use crate::simd::{LANES, dispatch};
-use crate::{Cpu, DType, MatMut, MatRef};
+use crate::{CacheType, Cpu, MatMut, MatRef};
 use kernel::Piece;
 use state::{Merge, StateLayout};
 use std::cell::RefCell;
@@ -29,10 +29,10 @@ const QUERIES: usize = 64;
 pub struct Attention<'a> {
     /// Queries `[tokens, heads * head_dim]`.
     pub q: MatRef,
-    /// A layer's cache `[num_blocks, 2, kv_heads, block_size, head_dim]`, contiguous.
+    /// A layer's cache `[num_blocks, 2, kv_heads, block_size, row]`, contiguous.
     pub cache: *const u8,
-    /// Its type.
-    pub cache_dtype: DType,
+    /// What its rows hold.
+    pub cache_type: CacheType,
     /// Blocks in the cache.
     pub num_blocks: usize,
     /// Tokens of a block.

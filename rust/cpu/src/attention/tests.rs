@@ -1,6 +1,10 @@
 use super::*;
 use crate::dtype::{Element, with_element};
-use crate::{Isa, Pool};
+use crate::{DType, Isa, Pool};
+
+const F32: CacheType = CacheType::Float(DType::F32);
+const BF16: CacheType = CacheType::Float(DType::Bf16);
+const F16: CacheType = CacheType::Float(DType::F16);
 
 fn random(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(747_796_405).wrapping_add(1);
@@ -11,6 +15,40 @@ fn random(count: usize, seed: u32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
+fn encode(row: &[f32], kind: CacheType) -> Vec<u8> {
+    match kind {
+        CacheType::Float(dtype) => with_element!(dtype, T => row
+            .iter()
+            .flat_map(|&x| {
+                let x = T::from_f32(x);
+                // SAFETY: an element is as many bytes as its size.
+                unsafe { std::slice::from_raw_parts((&raw const x).cast::<u8>(), size_of::<T>()) }.to_vec()
+            })
+            .collect()),
+        CacheType::Int8 => {
+            let greatest = row.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            let bytes =
+                row.iter().map(|x| ((x * (127.0 / greatest)).round_ties_even() as i8).cast_unsigned());
+            bytes.chain((greatest / 127.0).to_ne_bytes()).collect()
+        }
+    }
+}
+
+fn decode(row: &[u8], kind: CacheType) -> Vec<f64> {
+    match kind {
+        CacheType::Float(dtype) => with_element!(dtype, T => row
+            .chunks_exact(size_of::<T>())
+            // SAFETY: the chunk has the size of T.
+            .map(|c| f64::from(unsafe { c.as_ptr().cast::<T>().read_unaligned() }.to_f32()))
+            .collect()),
+        CacheType::Int8 => {
+            let (bytes, scale) = row.split_last_chunk().unwrap();
+            let scale = f64::from(f32::from_ne_bytes(*scale));
+            bytes.iter().map(|q| f64::from(q.cast_signed()) * scale).collect()
+        }
+    }
+}
+
 /// A model's shape and masks, and a cache with a few sequences in scattered blocks.
 #[derive(Clone)]
 struct World {
@@ -18,7 +56,7 @@ struct World {
     kv_heads: usize,
     dim: usize,
     block_size: usize,
-    dtype: DType,
+    kind: CacheType,
     window: Option<usize>,
     softcap: Option<f32>,
     cache: Vec<u8>,
@@ -33,17 +71,13 @@ impl World {
         kv_heads: usize,
         dim: usize,
         block_size: usize,
-        dtype: DType,
+        kind: CacheType,
         lens: &[usize],
     ) -> Self {
         let counts: Vec<usize> = lens.iter().map(|len| len.div_ceil(block_size)).collect();
         let blocks = counts.iter().sum::<usize>() + 1;
         let floats = random(blocks * 2 * kv_heads * block_size * dim, 7);
-        let mut cache = vec![0u8; floats.len() * dtype.size()];
-        with_element!(dtype, T => for (to, &x) in cache.chunks_exact_mut(size_of::<T>()).zip(&floats) {
-            // SAFETY: the chunk has the size of T.
-            unsafe { to.as_mut_ptr().cast::<T>().write_unaligned(T::from_f32(x)) };
-        });
+        let cache = floats.chunks(dim).flat_map(|row| encode(row, kind)).collect();
         // Blocks are dealt out from the end, one to each sequence in turn.
         let mut next = blocks as i32;
         let mut tables = vec![Vec::new(); lens.len()];
@@ -57,7 +91,7 @@ impl World {
         }
         let queries =
             lens.iter().enumerate().map(|(i, len)| random(len * heads * dim, 20 + i as u32)).collect();
-        Self { heads, kv_heads, dim, block_size, dtype, window: None, softcap: None, cache, tables, queries }
+        Self { heads, kv_heads, dim, block_size, kind, window: None, softcap: None, cache, tables, queries }
     }
 
     /// Runs rows of `(sequence, first position, end position)` and gives each row's output.
@@ -79,9 +113,9 @@ impl World {
         let call = Attention {
             q: MatRef { data: q.as_ptr().cast(), dtype: DType::F32, rows: tokens, stride: width },
             cache: self.cache.as_ptr(),
-            cache_dtype: self.dtype,
+            cache_type: self.kind,
             num_blocks: self.cache.len()
-                / (2 * self.kv_heads * self.block_size * self.dim * self.dtype.size()),
+                / (2 * self.kv_heads * self.block_size * self.kind.row_bytes(self.dim)),
             block_size: self.block_size,
             heads: self.heads,
             kv_heads: self.kv_heads,
@@ -105,12 +139,8 @@ impl World {
     fn cached(&self, sequence: usize, value: usize, head: usize, position: usize) -> Vec<f64> {
         let block = self.tables[sequence][position / self.block_size] as usize;
         let row = ((block * 2 + value) * self.kv_heads + head) * self.block_size + position % self.block_size;
-        let bytes = &self.cache[row * self.dim * self.dtype.size()..][..self.dim * self.dtype.size()];
-        with_element!(self.dtype, T => bytes
-            .chunks_exact(size_of::<T>())
-            // SAFETY: the chunk has the size of T.
-            .map(|c| f64::from(unsafe { c.as_ptr().cast::<T>().read_unaligned() }.to_f32()))
-            .collect())
+        let size = self.kind.row_bytes(self.dim);
+        decode(&self.cache[row * size..][..size], self.kind)
     }
 
     fn exact(&self, sequence: usize, position: usize, head: usize) -> Vec<f64> {
@@ -146,20 +176,22 @@ fn cpus() -> Vec<Cpu> {
 
 fn worlds() -> Vec<World> {
     let lens = [1, 64, 75, 290];
-    let base = World::new(4, 2, 16, 16, DType::F32, &lens);
+    let base = World::new(4, 2, 16, 16, F32, &lens);
     let mut all = vec![
         World { window: Some(40), ..base.clone() },
         World { softcap: Some(2.0), ..base.clone() },
         World { window: Some(300), softcap: Some(5.0), ..base.clone() },
         base,
-        World::new(3, 1, 32, 16, DType::Bf16, &lens),
+        World::new(3, 1, 32, 16, BF16, &lens),
     ];
     let odd = [1, 9, 80];
     all.extend([
-        World::new(4, 4, 16, 32, DType::F16, &odd),
-        World::new(2, 1, 80, 5, DType::F32, &odd),
-        World::new(3, 1, 24, 1, DType::Bf16, &odd),
-        World::new(70, 1, 8, 16, DType::F32, &odd),
+        World::new(4, 4, 16, 32, F16, &odd),
+        World::new(2, 1, 80, 5, F32, &odd),
+        World::new(3, 1, 24, 1, BF16, &odd),
+        World::new(70, 1, 8, 16, F32, &odd),
+        World::new(4, 2, 16, 16, CacheType::Int8, &lens),
+        World::new(2, 1, 81, 5, CacheType::Int8, &odd),
     ]);
     all
 }
@@ -223,14 +255,14 @@ fn bits_depend_on_neither_batch_nor_chunks_nor_threads_nor_instruction_set() {
 #[test]
 fn contradictions_are_refused() {
     let cpu = Cpu { isa: Isa::Scalar, pool: Pool::new(1, false) };
-    let mut world = World::new(2, 1, 16, 16, DType::F32, &[20]);
+    let mut world = World::new(2, 1, 16, 16, F32, &[20]);
     world.tables[0][1] = 99;
     let queries = world.queries[0].clone();
     let (starts, lens) = ([0, 20], [20]);
     let call = Attention {
         q: MatRef { data: queries.as_ptr().cast(), dtype: DType::F32, rows: 20, stride: 32 },
         cache: world.cache.as_ptr(),
-        cache_dtype: DType::F32,
+        cache_type: F32,
         num_blocks: 3,
         block_size: 16,
         heads: 2,

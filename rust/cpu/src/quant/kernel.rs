@@ -2,6 +2,7 @@
 
 use super::blocks::Block;
 use super::{BLOCK, Format, QuantizedWeight};
+use crate::bytes::Scale;
 use crate::elementwise::{load, store as store_lanes};
 use crate::linear::Tiles;
 use crate::simd::{F32x16, Kernel, LANES};
@@ -153,16 +154,11 @@ impl Kernel for QuantizeRow {
                 let size = |v: V| v.max(V::zero().sub(v));
                 let greatest = size(parts[0]).max(size(parts[1])).greatest();
                 let strange = parts[0].unordered() | parts[1].unordered() != 0;
-                let scale = if strange { f32::NAN } else { greatest / 127.0 };
-                // Of nothing, or less than floats can divide by, it would be infinite.
-                let factor = 127.0 / greatest;
-                let factor = if factor < f32::INFINITY { V::splat(factor) } else { V::zero() };
+                let scale = Scale::new(greatest, strange);
                 let record = self.place.0.add(block * self.place.1);
-                record.cast::<f32>().write_unaligned(scale);
+                record.cast::<f32>().write_unaligned(scale.back);
                 for (half, part) in parts.into_iter().enumerate() {
-                    let mut lanes = [0.0f32; LANES];
-                    part.mul(factor).round().store(lanes.as_mut_ptr());
-                    let bytes = lanes.map(|x| x as i8);
+                    let bytes = scale.round(part);
                     record.add(16 + half * LANES).cast::<[i8; LANES]>().write_unaligned(bytes);
                     let sum: i32 = bytes.into_iter().map(i32::from).sum();
                     record.add(4 + 4 * half).cast::<i32>().write_unaligned(sum);
@@ -183,6 +179,7 @@ pub struct ChunkOfPanels<'a> {
 }
 
 impl Kernel for ChunkOfPanels<'_> {
+    const MULTIPLIES_BYTES: bool = true;
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: F32x16>(self) {

@@ -5,9 +5,9 @@
 use super::{F32x16, Kernel, LANES};
 use std::arch::x86_64::*;
 
-/// Two 256-bit registers: lanes 0 to 7 and 8 to 15.
+/// Two 256-bit registers: lanes 0 to 7 and 8 to 15. With `VNNI`, products of bytes are one instruction.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx2(__m256, __m256);
+pub struct Avx2<const VNNI: bool>(__m256, __m256);
 
 /// Runs a kernel compiled for AVX2.
 ///
@@ -16,7 +16,17 @@ pub struct Avx2(__m256, __m256);
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     // SAFETY: the caller's.
-    unsafe { kernel.run::<Avx2>() }
+    unsafe { kernel.run::<Avx2<false>>() }
+}
+
+/// Runs a kernel compiled for AVX2 and AVX-VNNI.
+///
+/// # Safety
+/// The machine has `Isa::Avx2Vnni`, and the kernel's own demands hold.
+#[target_feature(enable = "avx2,fma,f16c,popcnt,avxvnni")]
+pub unsafe fn run_vnni<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: the caller's.
+    unsafe { kernel.run::<Avx2<true>>() }
 }
 
 macro_rules! binary {
@@ -74,11 +84,11 @@ unsafe fn transpose8(r: [__m256; 8]) -> [__m256; 8] {
     }
 }
 
-impl F32x16 for Avx2 {
+impl<const VNNI: bool> F32x16 for Avx2<VNNI> {
     const TILE_ROWS: usize = 6;
     type Int = [__m256i; 2];
     type Bytes = [__m256i; 2];
-    const START: i32 = 0;
+    const START: i32 = if VNNI { 128 } else { 0 };
 
     #[inline(always)]
     unsafe fn int(x: i32) -> [__m256i; 2] {
@@ -119,6 +129,9 @@ impl F32x16 for Avx2 {
         // SAFETY: the trait's contract. Two products are at most 2 * 63 * 127, which 16 bits hold.
         unsafe {
             let (x, ones) = (_mm256_set1_epi32(x), _mm256_set1_epi16(1));
+            if VNNI {
+                return [_mm256_dpbusd_avx_epi32(sum[0], b[0], x), _mm256_dpbusd_avx_epi32(sum[1], b[1], x)];
+            }
             [
                 _mm256_add_epi32(sum[0], _mm256_madd_epi16(_mm256_maddubs_epi16(b[0], x), ones)),
                 _mm256_add_epi32(sum[1], _mm256_madd_epi16(_mm256_maddubs_epi16(b[1], x), ones)),
@@ -130,6 +143,9 @@ impl F32x16 for Avx2 {
         // SAFETY: the trait's contract. The sign of `b - 128` moves to `x`, so that two products are at most
         // 2 * 128 * 127, which 16 bits hold.
         unsafe {
+            if VNNI {
+                return Self::dot(sum, b, x);
+            }
             let (x, ones, half) = (_mm256_set1_epi32(x), _mm256_set1_epi16(1), _mm256_set1_epi8(-128));
             let (low, high) = (_mm256_xor_si256(b[0], half), _mm256_xor_si256(b[1], half));
             let low_products = _mm256_maddubs_epi16(_mm256_abs_epi8(low), _mm256_sign_epi8(x, low));

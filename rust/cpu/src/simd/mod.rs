@@ -182,6 +182,8 @@ lane!(f16, load_f16, store_f16);
 
 /// A piece of work to compile for every instruction set.
 pub trait Kernel {
+    /// Whether it uses [`F32x16::dot`]; others need no code of their own for sets that differ in nothing else.
+    const MULTIPLIES_BYTES: bool = false;
     /// What it returns.
     type Output;
     /// The work. Mark the implementation `#[inline(always)]`.
@@ -202,6 +204,14 @@ pub unsafe fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2Vnni => {
+                if const { K::MULTIPLIES_BYTES } {
+                    avx2::run_vnni(kernel)
+                } else {
+                    avx2::run(kernel)
+                }
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::run(kernel),
             _ => kernel.run::<Scalar>(),

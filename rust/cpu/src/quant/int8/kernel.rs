@@ -1,6 +1,7 @@
 //! Rounding of inputs, and the register tile of integers.
 
 use super::Int8Weight;
+use crate::bytes::Scale;
 use crate::elementwise::{load, store as store_lanes};
 use crate::linear::Tiles;
 use crate::simd::{F32x16, Kernel, LANES, Scalar, dispatch};
@@ -82,15 +83,12 @@ impl Kernel for QuantizeTile {
         for row in 0..rows {
             // SAFETY: the row has `k` elements, and its tile room for `groups * 4` of each row.
             unsafe {
-                let (scale, factor) = self.scale_of::<V>(first + row);
-                let to = self.input.integers(self.tile).add(row);
                 let from = self.x.row(first + row);
-                let (factor, mut total) = (V::splat(factor), 0i32);
+                let scale = Scale::of::<V>(self.x.dtype, from, 0, self.k);
+                let to = self.input.integers(self.tile).add(row);
+                let mut total = 0;
                 for start in (0..self.k).step_by(LANES) {
-                    let mut lanes = [0.0f32; LANES];
-                    let x = load::<V>(self.x.dtype, from, start, LANES.min(self.k - start));
-                    x.mul(factor).round().store(lanes.as_mut_ptr());
-                    let bytes = lanes.map(|x| x as i8);
+                    let bytes = scale.round(load::<V>(self.x.dtype, from, start, LANES.min(self.k - start)));
                     total += bytes.into_iter().map(i32::from).sum::<i32>();
                     let groups = (self.input.groups - start / GROUP).min(LANES / GROUP);
                     for (group, four) in bytes.as_chunks::<GROUP>().0[..groups].iter().enumerate() {
@@ -98,34 +96,8 @@ impl Kernel for QuantizeTile {
                         *to.add((start / GROUP + group) * rows) = four;
                     }
                 }
-                *self.input.scale(first + row) = scale;
+                *self.input.scale(first + row) = scale.back;
                 *self.input.sum(first + row) = total;
-            }
-        }
-    }
-}
-
-impl QuantizeTile {
-    /// What a row's integers are to be multiplied by, and what its inputs were.
-    #[inline(always)]
-    unsafe fn scale_of<V: F32x16>(&self, row: usize) -> (f32, f32) {
-        // SAFETY: the row has `k` elements.
-        unsafe {
-            let (mut most, mut strange) = (V::zero(), 0);
-            for start in (0..self.k).step_by(LANES) {
-                let x = load::<V>(self.x.dtype, self.x.row(row), start, LANES.min(self.k - start));
-                strange |= x.unordered();
-                most = most.max(x.max(V::zero().sub(x)));
-            }
-            let most = most.greatest();
-            let factor = 127.0 / most;
-            if strange != 0 || most == f32::INFINITY {
-                (f32::NAN, 0.0)
-            } else if factor == f32::INFINITY {
-                // Nothing, or less than floats can divide by.
-                (0.0, 0.0)
-            } else {
-                (most / 127.0, factor)
             }
         }
     }
@@ -141,6 +113,7 @@ pub struct PanelPair<'a> {
 }
 
 impl Kernel for PanelPair<'_> {
+    const MULTIPLIES_BYTES: bool = true;
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: F32x16>(self) {

@@ -132,7 +132,7 @@ fn zeros_give_the_bias_and_what_is_not_a_number_stays_so() {
     for cpu in cpus() {
         let w = case.pack(&cpu.pool);
         for tiny in [0.0, 1e-40] {
-            assert_eq!(run(&cpu, &w, &vec![-tiny; 40]), case.bias, "{}", cpu.isa);
+            assert_eq!(run(&cpu, &w, &[-tiny; 40]), case.bias, "{}", cpu.isa);
         }
         for strange in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = vec![1.0; 3 * 40];
