@@ -3,10 +3,11 @@
 
     python benches/long_prompt.py [--runs N] [--streams N] [--prompt TOKENS]
 
-A server with the tiny random model of `stack.py` answers some streams; in every other run a prompt of 16,384 tokens
-arrives once all of them have begun. Prints p50, p99 and the greatest time between two tokens of a stream, and the
-long prompt's time to its first token, as medians of the runs with ranges, for several token budgets of a step
-(`--max-num-batched-tokens`): a smaller budget keeps tokens closer together and takes longer over the prompt.
+A server with the tiny random model of `stack.py` answers some streams; in every other run a prompt of 16,384
+tokens arrives once all of them have begun. Prints p50, p99 and the greatest time between two tokens of a
+stream, and the long prompt's time to its first token, as medians of the runs with ranges, for several token
+budgets of a step (`--max-num-batched-tokens`): a smaller one keeps tokens closer together and takes longer over
+the prompt.
 """
 
 from __future__ import annotations
@@ -44,7 +45,14 @@ def main() -> None:
             json.dumps({**TINY, "max_position_embeddings": args.prompt + 1024})
         )
         for budget in (2048, 512, 128):
-            options = [folder, "--tokenizer", tokenizer, "--load-format", "dummy", "--no-enable-prefix-caching"]
+            options = [
+                folder,
+                "--tokenizer",
+                tokenizer,
+                "--load-format",
+                "dummy",
+                "--no-enable-prefix-caching",
+            ]
             options += ["--kv-cache-memory-bytes", "1G", "--max-num-batched-tokens", str(budget)]
             with server(options) as port:
                 runs = {long: [] for long in (False, True)}
@@ -96,7 +104,9 @@ def complete(port: int, length: int, output_len: int) -> Any:
         "stream": True,
     }
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        f"http://127.0.0.1:{port}/v1/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request) as response:
         for line in response:

@@ -338,6 +338,17 @@ class CpuKernels:
         """Draw a token a row."""
 
 @final
+class Int8Weight:
+    """An 8-bit weight in the kernels' own order."""
+
+    def __new__(cls, kernels: CpuKernels, data: int, scale: int, n: int, k: int, bias: int) -> Int8Weight: ...
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held."""
+
+    def linear(self, x: _Matrix, out: _Matrix) -> None:
+        """`out = quantize(x) @ weight.T * scales + bias`."""
+
 class PackedWeight:
     """A weight in the kernels' own order."""
 

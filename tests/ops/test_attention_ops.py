@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from octavo.ops import AttentionMetadata, Ops
+from octavo.ops import AttentionMetadata, Ops, cpu, torch_attention
+from octavo.ops.torch_attention import kv_row
 
 ERROR = {torch.float32: 3e-6, torch.bfloat16: 1.2e-2, torch.float16: 2e-3}
 
@@ -24,8 +25,10 @@ class Paged:
         head_dim: int = 32,
         block_size: int = 16,
         seed: int = 0,
+        cache_dtype: torch.dtype | None = None,
     ) -> None:
         """`rows`: (tokens of the sequence, tokens of this step)."""
+        cache_dtype = cache_dtype or dtype
         self.rows = sorted(rows, key=lambda row: row[1] != 1)
         generator = torch.Generator().manual_seed(seed)
         self.seq_lens = [length for length, _ in self.rows]
@@ -33,8 +36,11 @@ class Paged:
         blocks = [-(-length // block_size) for length in self.seq_lens]
         order = torch.randperm(sum(blocks) + 3, generator=generator)
         self.tables = torch.zeros((len(rows), max(blocks)), dtype=torch.int32)
-        shape = (len(order), 2, kv_heads, block_size, head_dim)
-        self.cache = torch.full(shape, float("nan"), dtype=dtype)
+        shape = (len(order), 2, kv_heads, block_size, kv_row(head_dim, cache_dtype))
+        if cache_dtype == torch.int8:  # Four bytes of -1 are a float that is not a number.
+            self.cache = torch.full(shape, -1, dtype=torch.int8)
+        else:
+            self.cache = torch.full(shape, float("nan"), dtype=cache_dtype)
         self.keys, self.values, self.queries, slots = [], [], [], []
         start = 0
         for row, length in enumerate(self.seq_lens):
@@ -51,6 +57,16 @@ class Paged:
 
     def write(self, ops: Ops) -> None:
         ops.write_kv(torch.cat(self.keys), torch.cat(self.values), self.cache, torch.cat(self.slots))
+
+    def round_to_cache(self, head_dim: int) -> None:
+        """Puts what the written cache holds in place of keys and values."""
+        rows = self.cache
+        if rows.dtype == torch.int8:
+            scale = rows[..., head_dim:].contiguous().view(torch.float32)
+            rows = rows[..., :head_dim].float() * scale
+        for i, slots in enumerate(self.slots):
+            block, offset = slots // rows.shape[3], slots % rows.shape[3]
+            self.keys[i], self.values[i] = rows[block, 0, :, offset], rows[block, 1, :, offset]
 
     def metadata(self) -> AttentionMetadata:
         starts = np.concatenate(([0], np.cumsum(self.new))).astype(np.int32)
@@ -158,3 +174,54 @@ def test_a_token_does_not_depend_on_how_the_prompt_was_cut(
         q = paged.queries[0][start:end]
         result = kernels.paged_attention(q, paged.cache, part.metadata(), 0.2, window=window)
         assert torch.equal(result, whole[start:end]), (start, end)
+
+
+CACHES = [torch.float32, torch.bfloat16, torch.float16, torch.int8]
+
+
+@pytest.mark.parametrize("cache_dtype", CACHES, ids=str)
+@pytest.mark.parametrize("head_dim", [32, 36, 64])
+def test_a_cache_of_another_type_is_as_close_as_its_rounding(
+    kernels: Ops, cache_dtype: torch.dtype, head_dim: int
+) -> None:
+    paged = Paged(MIXED, head_dim=head_dim, cache_dtype=cache_dtype)
+    actual, exact = paged.attend(kernels), paged.expected()
+    paged.round_to_cache(head_dim)
+    rounded = paged.expected()
+    assert (actual.double() - rounded).abs().max() < ERROR[torch.float32]
+    # What the rounding itself costs: values to half a step, weights by scores that moved.
+    limit = {torch.float32: 3e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.int8: 8e-2}[cache_dtype]
+    assert (actual.double() - exact).abs().max() < limit
+
+
+@pytest.mark.parametrize("of", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("head_dim", [16, 36, 64])
+def test_bytes_and_scales_are_those_of_the_reference(of: torch.dtype, head_dim: int) -> None:
+    k, v = (torch.randn((2, 40, 3, head_dim), generator=torch.Generator().manual_seed(1)) * 5).to(of)
+    k[3, 1], v[7, 2, 5] = 0.0, 300.0
+    shape = (6, 2, 3, 8, kv_row(head_dim, torch.int8))
+    slots = torch.randperm(48)[:40]
+    ours, reference = torch.zeros((2, *shape), dtype=torch.int8)
+    cpu.write_kv(k, v, ours, slots)
+    torch_attention.write_kv(k, v, reference, slots)
+    assert torch.equal(ours, reference)
+    assert ours.any()
+
+
+@pytest.mark.parametrize("chunk", [1, 16, 50])
+def test_a_token_over_bytes_does_not_depend_on_how_the_prompt_was_cut(kernels: Ops, chunk: int) -> None:
+    paged = Paged([(101, 101)], cache_dtype=torch.int8)
+    whole = paged.attend(kernels)
+    for start in range(0, 101, chunk):
+        end = min(start + chunk, 101)
+        part = Paged([(end, end - start)], cache_dtype=torch.int8)
+        part.cache, part.tables = paged.cache, paged.tables
+        part.slots = [paged.slots[0][:end]]
+        result = kernels.paged_attention(paged.queries[0][start:end], paged.cache, part.metadata(), 0.2)
+        assert torch.equal(result, whole[start:end]), (start, end)
+
+
+def test_a_cache_whose_rows_do_not_fit_the_heads_is_refused() -> None:
+    k = torch.zeros((1, 2, 8))
+    with pytest.raises(ValueError, match=r"heads of 8 over a cache of torch.int8 rows of 8"):
+        cpu.write_kv(k, k, torch.zeros((1, 2, 2, 4, 8), dtype=torch.int8), torch.tensor([0]))

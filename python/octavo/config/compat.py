@@ -25,7 +25,6 @@ FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "enable_lora": ((False, None), "adapters are not part of this release"),
     "enable_sleep_mode": ((False, None), "sleeping is not part of this release"),
     "enforce_eager": ((_ANY,), ""),
-    "kv_cache_dtype": (("auto", None), "KV is kept in the type of the model"),
     "limit_mm_per_prompt": ((_ANY,), ""),
     "logits_processors": ((None, []), "code of one's own in sampling is not part of this release"),
     "logprobs_mode": (("raw_logprobs", None), "log-probabilities are those of the raw logits"),

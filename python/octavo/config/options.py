@@ -89,6 +89,14 @@ class EngineConfig:
         maximum=2**63 - 1,
     )
 
+    kv_cache_dtype: str = option(
+        "auto",
+        STRING,
+        MEMORY,
+        "Type of KV in the cache; auto is the model's. int8_per_token_head takes about half of bfloat16: "
+        "bytes with a scale for each token and head.",
+        choices=("auto", "float32", "bfloat16", "float16", "int8_per_token_head"),
+    )
     gpu_memory_utilization: float = option(
         0.92,
         NUMBER,

@@ -21,6 +21,7 @@ _CONFIGS = ("config.json", "params.json")
 _LAYOUT_FACTS = (
     "architecture",
     "dtype",
+    "kv_cache_dtype",
     "num_layers",
     "kv_heads",
     "head_dim",

@@ -142,6 +142,7 @@ def worker_config(config: EngineConfig, model: Path) -> dict[str, Any]:
     return {
         "model": str(model),
         "dtype": config.dtype,
+        "kv_cache_dtype": config.kv_cache_dtype,
         "device": config.device,
         "block_size": config.block_size,
         "max_model_len": config.max_model_len,

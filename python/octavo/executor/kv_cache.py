@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from octavo.executor.machine import available_memory_bytes
+from octavo.ops.torch_attention import kv_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ _USUAL_WINDOWS = 4
 
 @dataclass(frozen=True)
 class KVShape:
-    """Of one layer's cache: `[num_blocks, 2, kv_heads, block_size, head_dim]`."""
+    """Of one layer's cache: `[num_blocks, 2, kv_heads, block_size, row]`."""
 
     layers: int
     kv_heads: int
@@ -50,9 +51,14 @@ class KVShape:
         return cls(layers, config.num_kv_heads, block_size, config.head_dim, dtype)
 
     @property
+    def row(self) -> int:
+        """Elements of one head's key or value: with int8 its scale too."""
+        return kv_row(self.head_dim, self.dtype)
+
+    @property
     def bytes_per_block(self) -> int:
         """Of one block in all layers."""
-        return self.layers * 2 * self.kv_heads * self.block_size * self.head_dim * self.dtype.itemsize
+        return self.layers * 2 * self.kv_heads * self.block_size * self.row * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -254,7 +260,7 @@ def allocate_groups(
 
 def allocate(shape: KVShape, num_blocks: int, device: torch.device) -> list[Tensor]:
     """One zeroed cache a layer. On a CPU pages are taken from the system when they are first written."""
-    dims = (num_blocks, 2, shape.kv_heads, shape.block_size, shape.head_dim)
+    dims = (num_blocks, 2, shape.kv_heads, shape.block_size, shape.row)
     if device.type != "cpu":
         return [torch.zeros(dims, dtype=shape.dtype, device=device) for _ in range(shape.layers)]
     # Private: shared memory would count against the limits of /dev/shm, and never has huge pages by default.

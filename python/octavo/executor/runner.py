@@ -49,6 +49,7 @@ class RunnerConfig:
     model: str
     """A folder or a `.gguf` file."""
     dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
     device: str = "auto"
     block_size: int = 16
     max_model_len: int | None = None
@@ -79,6 +80,7 @@ class ModelFacts:
     model_max_len: int
     """The model's own limit."""
     dtype: str
+    kv_cache_dtype: str
     num_layers: int
     kv_heads: int
     head_dim: int
@@ -124,7 +126,8 @@ class Runner:
         self._model = create_model(model_config, backend, longest)
         self._fill(checkpoint, blocks, _in_words(progress))
         finish_loading(self._model)
-        groups = kv_cache.layer_groups(model_config, config.block_size, dtype, longest)
+        kv_dtype = _kv_dtype(config.kv_cache_dtype, dtype)
+        groups = kv_cache.layer_groups(model_config, config.block_size, kv_dtype, longest)
         plan = self._plan(groups, model_config)
         self._caches = kv_cache.allocate_groups(groups, plan.blocks, self._device)
         table_blocks = -(-plan.max_model_len // config.block_size)
@@ -140,6 +143,7 @@ class Runner:
             max_model_len=plan.max_model_len,
             model_max_len=model_config.max_position,
             dtype=str(dtype).removeprefix("torch."),
+            kv_cache_dtype=str(kv_dtype).removeprefix("torch."),
             num_layers=model_config.num_layers,
             kv_heads=model_config.num_kv_heads,
             head_dim=model_config.head_dim,
@@ -313,6 +317,16 @@ def _dtype(asked: str, of_checkpoint: str | None, device: torch.device) -> torch
         return _DTYPES[asked]
     own = _DTYPES.get(of_checkpoint or "", torch.float32)
     return torch.bfloat16 if own == torch.float32 and device.type == "cuda" else own
+
+
+def _kv_dtype(asked: str, of_model: torch.dtype) -> torch.dtype:
+    """The type of a cache's elements; int8 rows hold a scale for each token and head."""
+    if asked == "auto":
+        return of_model
+    known = _DTYPES | {"int8_per_token_head": torch.int8}
+    if asked not in known:
+        raise ValueError(f"kv_cache_dtype {asked!r} is unknown; choose one of auto, {', '.join(known)}")
+    return known[asked]
 
 
 def _check_weights_fit(config: ModelConfig, backend: Backend, blocks: BlockSource | None) -> None:

@@ -10,7 +10,7 @@ import importlib
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Protocol
 
-from octavo.ops import torch_attention, torch_dense, torch_quantized, torch_sampling
+from octavo.ops import torch_attention, torch_dense, torch_int8, torch_quantized, torch_sampling
 from octavo.ops.metadata import AttentionMetadata
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Ops:
     embedding: Callable[[Tensor, Tensor], Tensor]
     pack_linear: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
     pack_quantized_linear: Callable[[Sequence[Blocks | Tensor], Tensor | None], QuantizedLinear]
+    pack_int8_linear: Callable[[Tensor, Tensor, Tensor | None], Callable[[Tensor], Tensor]]
     write_kv: Callable[[Tensor, Tensor, Tensor, Tensor], None]
     paged_attention: AttentionOp
     greedy: Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -92,6 +93,7 @@ torch_ops = Ops(
     embedding=torch_dense.embedding,
     pack_linear=torch_dense.pack_linear,
     pack_quantized_linear=torch_quantized.pack_quantized_linear,
+    pack_int8_linear=torch_int8.pack_int8_linear,
     write_kv=torch_attention.write_kv,
     paged_attention=torch_attention.paged_attention,
     greedy=torch_sampling.greedy,

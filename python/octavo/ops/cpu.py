@@ -1,7 +1,7 @@
 """The kernels of `rust/cpu`: the ops of `octavo.ops` on a CPU, same signatures, same contracts.
 
-A row's result never depends on the other rows. `OCTAVO_CPU_ISA` (scalar, avx2, avx512) overrides the choice
-of instruction set; torch's thread count when this module is imported is the number of threads.
+A row's result never depends on the other rows. `OCTAVO_CPU_ISA` (scalar, avx2, avx2vnni, avx512) overrides
+the choice of instruction set; torch's thread count when this module is imported is the number of threads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from octavo._core import CpuKernels, PackedWeight, QuantizedWeight
+from octavo._core import CpuKernels, Int8Weight, PackedWeight, QuantizedWeight
+from octavo.ops.torch_attention import kv_row
 from octavo.quantization.blocks import Blocks
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from octavo.ops.metadata import AttentionMetadata
 
 _CODES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_CACHE_CODES = _CODES | {torch.int8: 3}
 
 _GGML_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
 
@@ -108,6 +110,37 @@ class PackedLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         n, k = weight.shape
         packed = _packed(weight, _wide_bias(bias, n))
+        self.size_bytes = packed.size_bytes
+        self._multiply, self._in, self._out = packed.linear, k, n
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out]."""
+        rows = _rows(x, self._in)
+        out = torch.empty((rows[2], self._out), dtype=x.dtype)
+        self._multiply(rows, (out.data_ptr(), rows[1], rows[2], self._out))
+        return out
+
+
+def pack_int8_linear(weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """See `torch_int8.pack_int8_linear`; the weight is copied into panels."""
+    return PackedInt8Linear(weight, scale, bias)
+
+
+class PackedInt8Linear:
+    """A product with fixed 8-bit weights, called on `x` [tokens, in], of `x`'s type."""
+
+    __slots__ = ("_in", "_multiply", "_out", "size_bytes")
+
+    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
+        n, k = weight.shape
+        if weight.dtype is not torch.int8 or scale.shape != (n,):
+            raise ValueError(
+                f"int8 linear: {weight.dtype} and scales of shape {tuple(scale.shape)} for {n} outputs"
+            )
+        weight, scale = weight.contiguous(), scale.float().contiguous()
+        wide = _wide_bias(bias, n)
+        address = 0 if wide is None else wide.data_ptr()
+        packed = Int8Weight(_kernels, weight.data_ptr(), scale.data_ptr(), n, k, address)
         self.size_bytes = packed.size_bytes
         self._multiply, self._in, self._out = packed.linear, k, n
 
@@ -211,11 +244,12 @@ def write_kv(k: Tensor, v: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> No
     """See `torch_attention.write_kv`."""
     if slot_mapping.dtype is not torch.int64 or not slot_mapping.is_contiguous():
         raise ValueError("write_kv: contiguous int64 slots are needed")
-    if k.shape != v.shape or k.shape != (slot_mapping.shape[0], kv_cache.shape[2], kv_cache.shape[4]):
+    cache = _cache(kv_cache, k.shape[2])
+    if k.shape != v.shape or k.shape[:2] != (slot_mapping.shape[0], kv_cache.shape[2]):
         raise ValueError(
             f"write_kv: keys {tuple(k.shape)}, values {tuple(v.shape)}, {slot_mapping.shape[0]} slots"
         )
-    _kernels.write_kv(_heads(k), _heads(v), _cache(kv_cache), slot_mapping.data_ptr())
+    _kernels.write_kv(_heads(k), _heads(v), cache, slot_mapping.data_ptr())
 
 
 def paged_attention(
@@ -237,18 +271,17 @@ def paged_attention(
     ):
         raise ValueError("attention: int32 query starts, lengths and block tables are needed")
     count = lens.shape[0]
-    if starts.shape[0] != count + 1 or tables.shape[0] < count or head_dim != kv_cache.shape[4]:
-        raise ValueError(
-            f"attention: {starts.shape[0]} starts, {count} lengths, {tables.shape[0]} tables; "
-            f"heads of {head_dim} over a cache of {kv_cache.shape[4]}"
-        )
+    if starts.shape[0] != count + 1 or tables.shape[0] < count:
+        raise ValueError(f"attention: {starts.shape[0]} starts, {count} lengths, {tables.shape[0]} tables")
     if metadata.max_seq_len > tables.shape[1] * kv_cache.shape[3]:
         raise ValueError(
             f"attention: {metadata.max_seq_len} tokens do not fit a table of {tables.shape[1]} blocks"
         )
     out = torch.empty((tokens, heads, head_dim), dtype=q.dtype)
     rows = (count, starts.data_ptr(), lens.data_ptr(), tables.data_ptr(), tables.stride(0))
-    _kernels.attention(_heads(q), heads, _cache(kv_cache), rows, scale, window, softcap, _heads(out))
+    _kernels.attention(
+        _heads(q), heads, _cache(kv_cache, head_dim), rows, scale, window, softcap, _heads(out)
+    )
     return out
 
 
@@ -317,12 +350,14 @@ def _vector(x: Tensor) -> tuple[int, int, int]:
     return x.data_ptr(), _CODES[x.dtype], x.shape[0]
 
 
-def _cache(x: Tensor) -> tuple[int, int, int, int, int, int]:
+def _cache(x: Tensor, head_dim: int) -> tuple[int, int, int, int, int, int]:
     """A layer's cache: (address, type, blocks, KV heads, block size, head_dim)."""
     if not x.is_contiguous():
         raise ValueError("a layer's KV cache is contiguous")
-    blocks, _, heads, size, dim = x.shape
-    return x.data_ptr(), _CODES[x.dtype], blocks, heads, size, dim
+    blocks, _, heads, size, row = x.shape
+    if row != kv_row(head_dim, x.dtype):
+        raise ValueError(f"heads of {head_dim} over a cache of {x.dtype} rows of {row}")
+    return x.data_ptr(), _CACHE_CODES[x.dtype], blocks, heads, size, head_dim
 
 
 def _logits(x: Tensor) -> tuple[int, int, int, int]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from octavo.ops.torch_dense import ROW_TILE
+from octavo.ops.torch_int8 import to_int8
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,14 +33,39 @@ class _Rule:
     softcap: float | None
 
 
+_SCALE_BYTES = 4
+
+
+def kv_row(head_dim: int, dtype: torch.dtype) -> int:
+    """Elements that a head's key or value takes in a cache: of int8, its bytes and a float32 that they are
+    multiplied by.
+    """
+    return head_dim + _SCALE_BYTES if dtype == torch.int8 else head_dim
+
+
 def write_kv(k: Tensor, v: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
     """Stores keys and values [tokens, kv_heads, head_dim] at int64 `slot_mapping` [tokens] of a layer's cache
-    [num_blocks, 2, kv_heads, block_size, head_dim].
+    [num_blocks, 2, kv_heads, block_size, kv_row(head_dim)].
     """
     block_size = kv_cache.shape[3]
     block, offset = slot_mapping // block_size, slot_mapping % block_size
-    kv_cache[block, 0, :, offset] = k.to(kv_cache.dtype)
-    kv_cache[block, 1, :, offset] = v.to(kv_cache.dtype)
+    for index, x in enumerate((k, v)):
+        kv_cache[block, index, :, offset] = _to_rows(x, kv_cache.dtype)
+
+
+def _to_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype != torch.int8:
+        return x.to(dtype)
+    integers, scale = to_int8(x)
+    return torch.cat((integers, scale.view(torch.int8)), -1)
+
+
+def _from_rows(rows: Tensor) -> Tensor:
+    """Rows of a cache as float32 [..., head_dim]."""
+    if rows.dtype != torch.int8:
+        return rows.float()
+    integers, scale = rows[..., :-_SCALE_BYTES], rows[..., -_SCALE_BYTES:].contiguous()
+    return integers.float() * scale.view(torch.float32)
 
 
 def paged_attention(
@@ -85,7 +111,7 @@ def _decode_rows(
     step = max(1, _MAX_ELEMENTS // (2 * num_blocks * kv_heads * block_size * head_dim))
     for start in range(0, rows, step):
         part = slice(start, min(start + step, rows))
-        blocks = kv_cache[metadata.block_tables[part, :num_blocks].long()].float()
+        blocks = _from_rows(kv_cache[metadata.block_tables[part, :num_blocks].long()])
         keys, values = blocks.unbind(2)
         last = metadata.seq_lens[part].long() - 1
         visible = _visible(last.view(-1, 1, 1, 1, 1), num_blocks, block_size, rule.window)
@@ -133,7 +159,7 @@ def _prefill_tile(
     grouped = _group_queries(q.unsqueeze(0), kv_heads).squeeze(0)
     rows = F.pad(positions.repeat(heads // kv_heads), (0, grouped.shape[1] - tokens * heads // kv_heads))
     visible = _visible(rows.view(1, 1, 1, -1, 1), num_blocks, block_size, rule.window)[0]
-    keys, values = kv_cache[table[first_block:num_blocks].long()].float().unbind(1)
+    keys, values = _from_rows(kv_cache[table[first_block:num_blocks].long()]).unbind(1)
     visible = visible[first_block:]
     scores = torch.stack([torch.matmul(grouped, key.transpose(-1, -2)) for key in keys])
     scores = _mask(scores, visible, rule)
