@@ -6,8 +6,8 @@
 A server with the tiny random model of `stack.py` answers some streams; in every other run a prompt of 16,384
 tokens arrives once all of them have begun. Prints p50, p99 and the greatest time between two tokens of a
 stream, and the long prompt's time to its first token, as medians of the runs with ranges, for several token
-budgets of a step (`--max-num-batched-tokens`): a smaller one keeps tokens closer together and takes longer over
-the prompt.
+budgets of a step (`--max-num-batched-tokens`): a smaller one keeps tokens closer together and takes longer
+over the prompt.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ __all__ = [
     "Door",
     "EngineClient",
     "EngineHandle",
+    "Int8Weight",
     "KvPublisher",
     "Listener",
     "OverloadedError",
@@ -349,6 +350,7 @@ class Int8Weight:
     def linear(self, x: _Matrix, out: _Matrix) -> None:
         """`out = quantize(x) @ weight.T * scales + bias`."""
 
+@final
 class PackedWeight:
     """A weight in the kernels' own order."""
 
@@ -367,7 +369,7 @@ class QuantizedWeight:
     """A weight of blocks in the kernels' own order."""
 
     def __new__(
-        cls, kernels: CpuKernels, ggml_type: int, data: int, size: int, n: int, k: int, bias: int
+        cls, kernels: CpuKernels, ggml_type: int, data: tuple[int, int], n: int, k: int, bias: int
     ) -> QuantizedWeight: ...
     @property
     def size_bytes(self) -> int:

@@ -224,7 +224,7 @@ def _packed_blocks(parts: list[Blocks], bias: Tensor | None) -> QuantizedWeight:
     data = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts])
     ggml_type, address = _GGML_TYPES[parts[0].format], 0 if bias is None else bias.data_ptr()
     shape = data.shape[0], parts[0].shape[1]
-    return QuantizedWeight(_kernels, ggml_type, data.ctypes.data, data.nbytes, *shape, address)
+    return QuantizedWeight(_kernels, ggml_type, (data.ctypes.data, data.nbytes), *shape, address)
 
 
 def _packed(weight: Tensor, bias: Tensor | None) -> PackedWeight:

@@ -29,19 +29,20 @@ pub struct QuantizedWeight {
 
 #[pymethods]
 impl QuantizedWeight {
-    /// Repacks `n` rows of `k` weights in `size` bytes at `data`, with a float32 bias `[n]` at `bias` (0: none).
+    /// Repacks `n` rows of `k` weights, `data` being their address and size in bytes, with a float32 bias `[n]` at
+    /// `bias` (0: none).
     #[new]
     fn new(
         py: Python<'_>,
         kernels: &CpuKernels,
         ggml_type: u32,
-        data: usize,
-        size: usize,
+        data: (usize, usize),
         n: usize,
         k: usize,
         bias: usize,
     ) -> PyResult<Self> {
         let (cpu, format) = (Arc::clone(&kernels.0), format(ggml_type)?);
+        let (data, size) = data;
         let call = Carry((data as *const u8, bias as *const f32));
         enter(py, move || {
             let Carry((data, bias)) = { call };
