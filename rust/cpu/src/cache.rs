@@ -25,16 +25,11 @@ impl CacheType {
 
 /// How rows of one type are read.
 pub trait Row {
-    /// What elements are multiplied by.
+    /// `n` elements of a row of `dim` from index `start` on, the other lanes zero.
     ///
     /// # Safety
-    /// `row` is a row of `dim` elements.
-    unsafe fn scale(row: *const u8, dim: usize) -> f32;
-    /// `n` elements from index `start` on, the other lanes zero.
-    ///
-    /// # Safety
-    /// They are there, `scale` is the row's, and the machine has V's instruction set.
-    unsafe fn load<V: F32x16>(row: *const u8, scale: f32, start: usize, n: usize) -> V;
+    /// They are there, and the machine has V's instruction set.
+    unsafe fn load<V: F32x16>(row: *const u8, dim: usize, start: usize, n: usize) -> V;
 }
 
 /// Rows of floats.
@@ -42,12 +37,7 @@ pub struct Floats<T>(PhantomData<T>);
 
 impl<T: Lane> Row for Floats<T> {
     #[inline(always)]
-    unsafe fn scale(_row: *const u8, _dim: usize) -> f32 {
-        1.0
-    }
-
-    #[inline(always)]
-    unsafe fn load<V: F32x16>(row: *const u8, _scale: f32, start: usize, n: usize) -> V {
+    unsafe fn load<V: F32x16>(row: *const u8, _dim: usize, start: usize, n: usize) -> V {
         // SAFETY: the caller's.
         unsafe { V::load_some(row.cast::<T>().add(start), n) }
     }
@@ -58,13 +48,7 @@ pub struct ScaledBytes;
 
 impl Row for ScaledBytes {
     #[inline(always)]
-    unsafe fn scale(row: *const u8, dim: usize) -> f32 {
-        // SAFETY: the caller's.
-        unsafe { row.add(dim).cast::<f32>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn load<V: F32x16>(row: *const u8, scale: f32, start: usize, n: usize) -> V {
+    unsafe fn load<V: F32x16>(row: *const u8, dim: usize, start: usize, n: usize) -> V {
         let from = row.cast::<i8>().wrapping_add(start);
         // SAFETY: the caller's; the copy stays within both arrays.
         unsafe {
@@ -75,7 +59,7 @@ impl Row for ScaledBytes {
                 std::ptr::copy_nonoverlapping(from, all.as_mut_ptr(), n);
                 V::load_i8(all.as_ptr())
             };
-            bytes.mul(V::splat(scale))
+            bytes.mul(V::splat(row.add(dim).cast::<f32>().read_unaligned()))
         }
     }
 }

@@ -129,32 +129,29 @@ impl Piece<'_> {
             let table = call.block_tables.add(self.item.row * call.table_stride);
             for group in (seen.0 / LANES * LANES..seen.1).step_by(LANES) {
                 let mut rows: [*const u8; LANES] = [std::ptr::null(); LANES];
-                let mut scales = [[0.0; 2]; LANES];
-                for (lane, (row, scales)) in rows.iter_mut().zip(&mut scales).enumerate() {
+                for (lane, row) in rows.iter_mut().enumerate() {
                     let at = group + lane;
                     if at >= seen.0 && at < seen.1 {
                         let block = *table.add((key + at) / size) as usize;
                         let offset = self.item.kv_head * head + (key + at) % size * bytes;
                         *row = call.cache.add(block * 2 * value + offset);
-                        *scales = [R::scale(*row, dim), R::scale(row.add(value), dim)];
                     }
                 }
                 for start in (0..dim).step_by(LANES) {
                     let count = LANES.min(dim - start);
                     let mut lanes = [V::zero(); LANES];
-                    for (lane, (row, scales)) in lanes.iter_mut().zip(rows.into_iter().zip(scales)) {
+                    for (lane, row) in lanes.iter_mut().zip(rows) {
                         if !row.is_null() {
-                            *lane = R::load(row, scales[0], start, count);
+                            *lane = R::load(row, dim, start, count);
                         }
                     }
                     V::transpose(&mut lanes);
                     for (i, lane) in lanes[..count].iter().enumerate() {
                         lane.store(keys.add((group * dim) + (start + i) * LANES));
                     }
-                    let present = rows.into_iter().enumerate().filter(|(_, row)| !row.is_null());
-                    for (lane, row) in present {
+                    for (lane, row) in rows.into_iter().enumerate().filter(|(_, row)| !row.is_null()) {
                         let to = values.add((start / LANES * KEYS + group + lane) * LANES);
-                        R::load::<V>(row.add(value), scales[lane][1], start, count).store(to);
+                        R::load::<V>(row.add(value), dim, start, count).store(to);
                     }
                 }
             }
