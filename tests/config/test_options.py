@@ -124,7 +124,7 @@ def test_a_switch_does_not_swallow_the_model(switch: str) -> None:
 
 
 def test_none_is_as_if_it_had_not_been_given() -> None:
-    given = {"max_num_seqs": None, "served_model_name": None, "seed": None, "quantization": None}
+    given = {"max_num_seqs": None, "served_model_name": None, "seed": None, "code_revision": None}
     assert resolve(EngineConfig, given, environ={"OCTAVO_SEED": "7"}) == EngineConfig(seed=7)
 
 

@@ -116,10 +116,12 @@ def test_small_blocks_take_no_more_memory_than_in_the_file() -> None:
 
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_1"])
 def test_floats_become_the_nearest_of_a_blocks_values(
-    dtype: torch.dtype, generator: torch.Generator, name: str
+    kernels: Ops, dtype: torch.dtype, generator: torch.Generator, name: str
 ) -> None:
     weight = torch.randn(37, 192, generator=generator).to(dtype)
-    blocks = cpu.quantize(weight, name)
+    weight[0, :32], weight[1, :32] = 0.0, -0.75
+    blocks = kernels.quantize(weight, name)
+    assert np.array_equal(blocks.data, ops.torch_ops.quantize(weight, name).data)
     assert (blocks.format, blocks.shape) == (name, (37, 192))
     groups = weight.float().unflatten(-1, (-1, 32))
     least, greatest = groups.aminmax(dim=-1, keepdim=True)
@@ -140,8 +142,11 @@ def test_what_does_not_fit_is_refused() -> None:
         cpu.pack_quantized_linear([blocks, random_blocks("Q8_0", 4, 32)])
     with pytest.raises(ValueError, match="token id 4 at 0 is not below 4"):
         product.rows(torch.tensor([4]), torch.float32)
-    with pytest.raises(ValueError, match="rows of 40 weights are not whole blocks of 32"):
-        cpu.quantize(torch.zeros((2, 40)), "Q8_0")
+    for kernels in (ops.torch_ops, ops.select(torch.device("cpu"))):
+        with pytest.raises(ValueError, match=r"rows of 40 weights are not (whole )?blocks of 32"):
+            kernels.quantize(torch.zeros((2, 40)), "Q8_0")
+        with pytest.raises(ValueError, match="floats are quantised to Q8_0 or Q4_1, not Q4"):
+            kernels.quantize(torch.zeros((2, 256)), "Q4_K")
     with pytest.raises(ValueError, match="no contiguous rows of Q8_0 blocks"):
         Blocks(np.zeros((2, 33), np.uint8), "Q8_0")
     assert product(torch.zeros((0, 64))).shape == (0, 4)

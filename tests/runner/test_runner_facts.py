@@ -274,3 +274,34 @@ def test_a_frame_of_another_version_is_refused() -> None:
         Frame(buffer, [column for column in layout["frame"] if column[0] != "tokens"])
     result = StepResult(memoryview(bytearray(layout["result_bytes"])), layout["result"])
     assert tuple(result.top_id.shape) == (2, 0)
+
+
+def written(folder: Path) -> dict[str, torch.Tensor]:
+    weights = dummy_weights()
+    save_file(weights, folder / "model.safetensors")
+    return weights
+
+
+@pytest.mark.parametrize(("quantization", "bits", "off"), [("int8", 8.5, 0.1), ("int4", 5, 1.0)])
+def test_floats_are_rounded_when_they_are_loaded(
+    folder: Path, quantization: str, bits: float, off: float
+) -> None:
+    """Layers of 32 inputs become blocks; `down_proj`, with 48, is not whole blocks and stays floats."""
+    written(folder)
+    plain, rounded = (tiny(folder, load_format="auto", quantization=q) for q in (None, quantization))
+    floats = 4 * (2 * 48 * 32 + 5 * 32)
+    layers = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 2 * 48 * 32) * bits / 8
+    outer = 2 * 96 * 32 * 8.5 / 8
+    biases = 4 * (2 * (64 + 32 + 96) + 2 * 96)
+    assert rounded.facts.weight_bytes == floats + layers + outer + biases
+    one, other = (Request([1, 2, 3], forced=[5] * 8, logprobs=0) for _ in range(2))
+    plain.run([one])
+    rounded.run([other])
+    differences = [abs(a - b) for a, b in zip(one.token_logprobs, other.token_logprobs, strict=True)]
+    assert 0 < max(differences) < off
+
+
+def test_another_quantization_than_the_models_is_refused(folder: Path) -> None:
+    written(folder)
+    with pytest.raises(ValueError, match=r"quantization is awq, but the weights of .* are floats"):
+        tiny(folder, load_format="auto", quantization="awq")

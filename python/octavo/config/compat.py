@@ -32,7 +32,6 @@ FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "model_impl": (("auto", "vllm", None), "models are computed by Octavo itself"),
     "pipeline_parallel_size": ((1, None), "this release runs on one device"),
     "pooler_config": ((None,), "this release generates text only"),
-    "quantization": ((None, "gguf"), "the format of the weights is read from the model itself"),
     "reasoning_parser": ((None, ""), "reasoning is not told from the answer in this release"),
     "runner": (("auto", "generate", None), "this release generates text only"),
     "skip_tokenizer_init": ((False, None), "the tokenizer is always loaded"),

@@ -69,8 +69,18 @@ class EngineConfig:
         "auto",
         STRING,
         MODEL,
-        "Type of weights and activations; auto picks one for model and device.",
+        "Type of weights and activations. auto takes the model's own and leaves quantised weights as they "
+        "are; with another type they are decoded when they are loaded.",
         choices=("auto", "half", "float16", "bfloat16", "float", "float32"),
+    )
+    quantization: str | None = option(
+        None,
+        STRING,
+        MODEL,
+        "On a CPU: int8 or int4 rounds the weights of a float model when they are loaded; the other names "
+        "ask for a model that is quantised so, and keep it whatever the dtype; see docs/quantization.md.",
+        default_text="as the model is",
+        choices=("int8", "int4", "gguf", "gptq", "awq", "compressed-tensors"),
     )
     max_model_len: int | None = option(
         None,

@@ -28,7 +28,7 @@ _LAYOUT_FACTS = (
     "block_size",
     "kv_bytes_per_block",
 )
-_OPTIONS = ("dtype", "load_format", "seed", "hf_overrides")
+_OPTIONS = ("dtype", "quantization", "load_format", "seed", "hf_overrides")
 
 
 def kv_fingerprint(config: EngineConfig, model: Path, facts: dict[str, Any]) -> bytes:

@@ -143,6 +143,7 @@ def worker_config(config: EngineConfig, model: Path) -> dict[str, Any]:
         "model": str(model),
         "dtype": config.dtype,
         "kv_cache_dtype": config.kv_cache_dtype,
+        "quantization": config.quantization,
         "device": config.device,
         "block_size": config.block_size,
         "max_model_len": config.max_model_len,

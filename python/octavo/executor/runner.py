@@ -14,7 +14,7 @@ from octavo.executor.machine import available_memory_bytes, keep_freed_memory, u
 from octavo.executor.pending import Pending
 from octavo.executor.rows import Rows, Step, blank_prefill, new_slots
 from octavo.layers import Backend, block_slots, checkpoint_slots, finish_loading, weight_bytes
-from octavo.loader import block_source, fill, fill_blocks, fill_dummy, open_checkpoint
+from octavo.loader import ONLINE, block_source, fill, fill_blocks, fill_dummy, open_checkpoint
 from octavo.models import ModelConfig, create_model
 from octavo.sampling import Sampler
 
@@ -50,6 +50,8 @@ class RunnerConfig:
     """A folder or a `.gguf` file."""
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
+    quantization: str | None = None
+    """Of weights: "int8" or "int4" to round floats, a method that the model must have, or None."""
     device: str = "auto"
     block_size: int = 16
     max_model_len: int | None = None
@@ -113,13 +115,13 @@ class Runner:
         """
         config = self._config
         self._device = _device(config.device)
-        kernels = _kernels(self._device, config.cpu_threads)
+        self._ops = _kernels(self._device, config.cpu_threads)
         if self._device.type == "cpu":
             keep_freed_memory()
         checkpoint = open_checkpoint(config.model, config.load_format)
         model_config = ModelConfig.from_hf(_merged(checkpoint.config, config.hf_overrides))
         dtype = _dtype(config.dtype, model_config.dtype, self._device)
-        backend = Backend(self._device, dtype, kernels)
+        backend = Backend(self._device, dtype, self._ops)
         longest = _longest(config.max_model_len, model_config.max_position)
         blocks = self._block_source(checkpoint)
         _check_weights_fit(model_config, backend, blocks)
@@ -170,10 +172,15 @@ class Runner:
         )
 
     def _block_source(self, checkpoint: Checkpoint) -> BlockSource | None:
-        """Quantised weights stay so on a CPU, unless a type of floats is asked for by name."""
-        if self._device.type != "cpu" or self._config.dtype != "auto" or self._config.load_format == "dummy":
+        """Quantised weights stay so on a CPU, unless a type of floats alone is asked for by name."""
+        config = self._config
+        if self._device.type != "cpu":
+            if config.quantization in ONLINE:
+                raise ValueError(f"quantization {config.quantization} is for models on a CPU")
             return None
-        return block_source(checkpoint)
+        if config.load_format == "dummy" or (config.dtype != "auto" and config.quantization is None):
+            return None
+        return block_source(checkpoint, config.quantization, self._ops.quantize)
 
     def _fill(self, checkpoint: Checkpoint, blocks: BlockSource | None, progress: Progress) -> None:
         """The slots end with this call: packing then frees each weight as it goes."""

@@ -3,9 +3,10 @@
 from octavo.loader.checkpoint import BlockSource, Checkpoint, CheckpointError, Progress, fill, fill_blocks
 from octavo.loader.dummy import fill_dummy
 from octavo.loader.find import open_checkpoint
-from octavo.loader.quantized import block_source
+from octavo.loader.quantized import ONLINE, block_source
 
 __all__ = [
+    "ONLINE",
     "BlockSource",
     "Checkpoint",
     "CheckpointError",

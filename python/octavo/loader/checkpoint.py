@@ -39,10 +39,16 @@ class Checkpoint(Protocol):
     def read(self, name: str) -> Tensor:
         """One tensor, on the CPU, of whatever float type."""
 
+    def spare(self, name: str) -> bool:
+        """Whether a tensor may be left over: the model may have no use for it."""
+
 
 @runtime_checkable
 class BlockSource(Protocol):
     """What gives weights as quantised blocks: a checkpoint that holds them, or something that makes them."""
+
+    method: str
+    """How the weights were quantised, such as "gguf"."""
 
     def block_bytes(self, name: str) -> int | None:
         """Bytes of what `read_blocks` gives; None for a tensor that is to be read as floats."""
@@ -76,7 +82,7 @@ def fill(
     Raises `CheckpointError` that lists every tensor that is missing, unexpected or of another shape.
     """
     shapes = {name: shape for name, shape in checkpoint.shapes().items() if name not in filled}
-    _check(slots, shapes, checkpoint.path)
+    _check(slots, shapes, checkpoint)
     total = sum(slot.nbytes for slot in slots.values())
     done = 0
     progress("Loading weights", 0, total)
@@ -86,7 +92,9 @@ def fill(
         progress("Loading weights", done, total)
 
 
-def _check(slots: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], path: str) -> None:
+def _check(
+    slots: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], checkpoint: Checkpoint
+) -> None:
     missing = [name for name in slots if name not in shapes]
     tied = "lm_head.weight" not in slots
     unexpected = [
@@ -95,6 +103,7 @@ def _check(slots: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], p
         if name not in slots
         and not name.endswith(_IGNORED_SUFFIXES)
         and not (tied and name == "lm_head.weight")
+        and not checkpoint.spare(name)
     ]
     mismatched = [
         f"{name} is {list(shapes[name])}, the model needs {list(slot.shape)}"
@@ -112,7 +121,7 @@ def _check(slots: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], p
     ]
     if problems:
         raise CheckpointError(
-            f"the tensors in {path} are not those of the model that its config describes; "
+            f"the tensors in {checkpoint.path} are not those of the model that its config describes; "
             + "; ".join(problems)
         )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from octavo.loader.checkpoint import CheckpointError
 from octavo.loader.hf_folder import HFFolder
+from octavo.loader.quantized_folder import QuantizedFolder
 
 if TYPE_CHECKING:
     from octavo.loader.checkpoint import Checkpoint
@@ -30,7 +31,8 @@ def open_checkpoint(path: str, load_format: str = "auto") -> Checkpoint:
             raise CheckpointError(f"{path} has neither config.json nor a .gguf file")
         gguf = files[0]
     if gguf is None:
-        return HFFolder(location)
+        folder = HFFolder(location)
+        return QuantizedFolder(folder) if folder.config.get("quantization_config") else folder
     if load_format == "safetensors":
         raise CheckpointError(f"{gguf} is not a folder of safetensors, which load_format asks for")
     if gguf.suffix != ".gguf":

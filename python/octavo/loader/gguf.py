@@ -73,7 +73,7 @@ class GGUFFile:
 
     def __init__(self, path: Path) -> None:
         """Raises `CheckpointError` for a file that is damaged or holds another kind of model."""
-        self.path = str(path)
+        self.path, self.method = str(path), "gguf"
         try:
             self._metadata, table = _core.read_gguf(path)
         except (OSError, ValueError) as error:
@@ -94,6 +94,10 @@ class GGUFFile:
         tensor = torch.from_numpy(dequantize(self._rows(name), type_name)).view(*shape)
         has_one = self._metadata["general.architecture"] in _ONE_ADDED and name.endswith("norm.weight")
         return tensor - 1.0 if has_one else tensor
+
+    def spare(self, name: str) -> bool:
+        """Never."""
+        return False
 
     def block_bytes(self, name: str) -> int | None:
         """Bytes of a matrix of blocks that kernels know; None for other tensors."""

@@ -41,12 +41,21 @@ class HFFolder:
 
     def read(self, name: str) -> Tensor:
         """One tensor."""
-        tensor: Tensor = self._files[self._file_of[name]].get_tensor(name)
+        tensor = self.read_any(name)
         if not tensor.is_floating_point():
             raise CheckpointError(
                 f"{self._file_of[name]}: tensor {name} holds {tensor.dtype}, expected floating point"
             )
         return tensor
+
+    def read_any(self, name: str) -> Tensor:
+        """One tensor of any type."""
+        tensor: Tensor = self._files[self._file_of[name]].get_tensor(name)
+        return tensor
+
+    def spare(self, name: str) -> bool:
+        """Never."""
+        return False
 
     def _weight_files(self) -> list[str]:
         folder = Path(self.path)

@@ -76,6 +76,7 @@ class Ops:
     pack_linear: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
     pack_quantized_linear: Callable[[Sequence[Blocks | Tensor], Tensor | None], QuantizedLinear]
     pack_int8_linear: Callable[[Tensor, Tensor, Tensor | None], Callable[[Tensor], Tensor]]
+    quantize: Callable[[Tensor, str], Blocks]
     write_kv: Callable[[Tensor, Tensor, Tensor, Tensor], None]
     paged_attention: AttentionOp
     greedy: Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -94,6 +95,7 @@ torch_ops = Ops(
     pack_linear=torch_dense.pack_linear,
     pack_quantized_linear=torch_quantized.pack_quantized_linear,
     pack_int8_linear=torch_int8.pack_int8_linear,
+    quantize=torch_quantized.quantize,
     write_kv=torch_attention.write_kv,
     paged_attention=torch_attention.paged_attention,
     greedy=torch_sampling.greedy,

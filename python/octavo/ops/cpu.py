@@ -158,7 +158,7 @@ def pack_quantized_linear(parts: Sequence[Blocks | Tensor], bias: Tensor | None 
 
 
 class QuantizedLinear:
-    """A product for each run of parts of one format, each into its columns of the output."""
+    """A product for each run of parts that are alike, each into its columns of the output."""
 
     def __init__(self, parts: Sequence[Blocks | Tensor], bias: Tensor | None = None) -> None:
         widths = [part.shape[0] for part in parts]
@@ -167,29 +167,33 @@ class QuantizedLinear:
             raise ValueError(f"linear: parts of shapes {[tuple(part.shape) for part in parts]} side by side")
         wide = _wide_bias(bias, self._out)
         self.size_bytes = 0
-        self._products: list[tuple[int, QuantizedWeight | PackedWeight]] = []
+        self._products: list[tuple[int, Tensor | None, QuantizedWeight | PackedWeight]] = []
         start = 0
         for run in _runs(parts):
             end = start + sum(part.shape[0] for part in run)
             own = None if wide is None else wide[start:end]
             packed = _packed_blocks(run, own) if isinstance(run[0], Blocks) else _packed(torch.cat(run), own)
             self.size_bytes += packed.size_bytes
-            self._products.append((start, packed))
+            order = run[0].order if isinstance(run[0], Blocks) else None
+            inputs = None if order is None else torch.from_numpy(order)
+            self._products.append((start, inputs, packed))
             start = end
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
         rows = _rows(x, self._in)
         out = torch.empty((rows[2], self._out), dtype=x.dtype)
-        for start, product in self._products:
+        for start, inputs, product in self._products:
             place = out.data_ptr() + start * out.itemsize
-            product.linear(rows, (place, rows[1], rows[2], self._out))
+            # Bound to a name: the kernel gets an address alone.
+            own = x if inputs is None else x.index_select(1, inputs)
+            product.linear(_rows(own, self._in), (place, rows[1], rows[2], self._out))
         return out
 
     def rows(self, tokens: Tensor, dtype: torch.dtype) -> Tensor:
         """[tokens] -> [tokens, in]; the weight is one part of blocks."""
-        [(_, table)] = self._products
-        if not isinstance(table, QuantizedWeight):
+        [(_, inputs, table)] = self._products
+        if inputs is not None or not isinstance(table, QuantizedWeight):
             raise TypeError("rows are looked up in blocks")
         wide = _wide_ids(tokens)
         out = torch.empty((tokens.shape[0], self._in), dtype=dtype)
@@ -198,7 +202,7 @@ class QuantizedLinear:
 
 
 def quantize(weight: Tensor, format_name: str) -> Blocks:
-    """Rounds a float weight [out, in] to blocks of Q8_0 or Q4_1. ValueError unless rows are whole blocks."""
+    """See `torch_quantized.quantize`."""
     weight = weight.contiguous()
     n, k = weight.shape
     data = QuantizedWeight.quantize(
@@ -208,16 +212,21 @@ def quantize(weight: Tensor, format_name: str) -> Blocks:
 
 
 def _runs(parts: Sequence[Blocks | Tensor]) -> list[list[Any]]:
-    """Neighbours of the same format together."""
+    """Neighbours of the same format and order of columns together."""
     runs: list[list[Any]] = []
-    last = None
     for part in parts:
-        kind = part.format if isinstance(part, Blocks) else part.dtype
-        if kind != last:
+        if not runs or not _alike(runs[-1][-1], part):
             runs.append([])
         runs[-1].append(part)
-        last = kind
     return runs
+
+
+def _alike(one: Blocks | Tensor, other: Blocks | Tensor) -> bool:
+    if isinstance(one, Blocks) and isinstance(other, Blocks):
+        if one.order is None or other.order is None:
+            return one.format == other.format and one.order is other.order
+        return one.format == other.format and np.array_equal(one.order, other.order)
+    return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.dtype == other.dtype
 
 
 def _packed_blocks(parts: list[Blocks], bias: Tensor | None) -> QuantizedWeight:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
@@ -43,3 +44,41 @@ def pack_quantized_linear(parts: Sequence[Blocks | Tensor], bias: Tensor | None 
     `size_bytes` says what is held.
     """
     return QuantizedLinear(parts, bias)
+
+
+def quantize(weight: Tensor, format_name: str) -> Blocks:
+    """Rounds a float weight [out, in] to blocks of 32: Q8_0 (the greatest becomes 127) or Q4_1 (the least
+    becomes 0, the greatest 15). ValueError for other formats, or rows that are not whole blocks.
+    """
+    if format_name not in _ENCODERS:
+        raise ValueError(f"floats are quantised to {' or '.join(_ENCODERS)}, not {format_name}")
+    columns = weight.shape[1]
+    if columns % _BLOCK:
+        raise ValueError(f"{format_name}: rows of {columns} weights are not blocks of {_BLOCK}")
+    groups = weight.float().view(len(weight), -1, _BLOCK)
+    fields = [field.contiguous().view(torch.uint8) for field in _ENCODERS[format_name](groups)]
+    return Blocks(np.ascontiguousarray(torch.cat(fields, -1).flatten(1).cpu().numpy()), format_name)
+
+
+_BLOCK = 32
+
+
+def _scale(step: Tensor) -> tuple[Tensor, Tensor]:
+    """The scale as 16 bits hold it, and what to multiply with to divide by it."""
+    scale = step.half()
+    return scale, torch.where(scale > 0, 1.0 / scale.float(), 0.0)
+
+
+def _encode_q8_0(groups: Tensor) -> list[Tensor]:
+    scale, inverse = _scale(groups.abs().amax(-1, keepdim=True) / 127.0)
+    return [scale, (groups * inverse).round().clamp(-127, 127).to(torch.int8)]
+
+
+def _encode_q4_1(groups: Tensor) -> list[Tensor]:
+    least = groups.amin(-1, keepdim=True).half()
+    scale, inverse = _scale((groups.amax(-1, keepdim=True) - least.float()) / 15.0)
+    low, high = ((groups - least.float()) * inverse).round().clamp(0, 15).to(torch.uint8).chunk(2, -1)
+    return [scale, least, low | high << 4]
+
+
+_ENCODERS = {"Q8_0": _encode_q8_0, "Q4_1": _encode_q4_1}

@@ -10,6 +10,8 @@ import torch
 from octavo.quantization.gguf import FORMATS, dequantize
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from octavo.quantization.gguf import Bytes
@@ -26,6 +28,8 @@ class Blocks:
     """uint8 [rows, bytes of a row], contiguous; it may be a file mapped into memory."""
     format: str
     """One of `KERNEL_FORMATS`."""
+    order: NDArray[np.int64] | None = None
+    """[columns]: the input that each column is for, where that is not its own place."""
 
     def __post_init__(self) -> None:
         layout = FORMATS[self.format]
@@ -39,8 +43,13 @@ class Blocks:
         return rows, row_bytes // FORMATS[self.format].block_bytes * FORMATS[self.format].block_size
 
     def dequantize(self) -> Tensor:
-        """float32 [rows, columns]."""
-        return torch.from_numpy(dequantize(self.data, self.format))
+        """float32 [rows, columns], columns in the order of inputs."""
+        decoded = torch.from_numpy(dequantize(self.data, self.format))
+        if self.order is None:
+            return decoded
+        out = torch.empty_like(decoded)
+        out[:, torch.from_numpy(self.order)] = decoded
+        return out
 
 
 def block_bytes(format_name: str, rows: int, columns: int) -> int:
