@@ -90,7 +90,7 @@ def test_an_unknown_instruction_set_is_refused_with_the_choices(monkeypatch: pyt
 
 
 def test_a_packed_weight_takes_no_more_than_its_elements() -> None:
-    packed = cpu.PackedLinear(torch.zeros((1024, 2048), dtype=torch.bfloat16))
+    packed = cpu.pack_linear(torch.zeros((1024, 2048), dtype=torch.bfloat16))
     assert packed.size_bytes == 1024 * 2048 * 2 + 1024 * 4
 
 

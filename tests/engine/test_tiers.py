@@ -141,6 +141,23 @@ def test_another_model_does_not_read_them(small: dict[str, Any], tmp_path: Path)
         assert ask(served.api(), 0)[1] == 0
 
 
+def test_blocks_of_another_cache_type_are_not_read(small: dict[str, Any], tmp_path: Path) -> None:
+    disk = {
+        "kv_disk_path": str(tmp_path / "kv"),
+        "kv_disk_size": 0.05,
+        "kv_cache_dtype": "int8_per_token_head",
+    }
+    with Served(small, **disk) as served:
+        first, _ = ask(served.api(), 0)
+        wait_until(lambda: len(files(tmp_path)) >= FULL_BLOCKS)
+        served.process.kill()
+        served.end()
+    with Served(small, **disk) as served:
+        assert ask(served.api(), 0) == (first, FULL_BLOCKS * 16)
+    with Served(small, **{**disk, "kv_cache_dtype": "auto"}) as served:
+        assert ask(served.api(), 0)[1] == 0
+
+
 def test_what_cannot_be_is_said_at_start(small: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = [

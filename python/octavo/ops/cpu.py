@@ -99,50 +99,31 @@ def embedding(tokens: Tensor, weight: Tensor) -> Tensor:
 
 def pack_linear(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
     """See `torch_dense.pack_linear`; the weight is copied into panels."""
-    return PackedLinear(weight, bias)
-
-
-class PackedLinear:
-    """A product with fixed weights, called on `x` [tokens, in]: `x @ weight.T + bias`, of `x`'s type."""
-
-    __slots__ = ("_in", "_multiply", "_out", "size_bytes")
-
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        n, k = weight.shape
-        packed = _packed(weight, _wide_bias(bias, n))
-        self.size_bytes = packed.size_bytes
-        self._multiply, self._in, self._out = packed.linear, k, n
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[tokens, in] -> [tokens, out]."""
-        rows = _rows(x, self._in)
-        out = torch.empty((rows[2], self._out), dtype=x.dtype)
-        self._multiply(rows, (out.data_ptr(), rows[1], rows[2], self._out))
-        return out
+    return PackedLinear(_packed(weight, _wide_bias(bias, weight.shape[0])), weight.shape)
 
 
 def pack_int8_linear(weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
     """See `torch_int8.pack_int8_linear`; the weight is copied into panels."""
-    return PackedInt8Linear(weight, scale, bias)
+    n, k = weight.shape
+    if weight.dtype is not torch.int8 or scale.shape != (n,):
+        raise ValueError(
+            f"int8 linear: {weight.dtype} and scales of shape {tuple(scale.shape)} for {n} outputs"
+        )
+    weight, scale, wide = weight.contiguous(), scale.float().contiguous(), _wide_bias(bias, n)
+    address = 0 if wide is None else wide.data_ptr()
+    packed = Int8Weight(_kernels, weight.data_ptr(), scale.data_ptr(), n, k, address)
+    return PackedLinear(packed, weight.shape)
 
 
-class PackedInt8Linear:
-    """A product with fixed 8-bit weights, called on `x` [tokens, in], of `x`'s type."""
+class PackedLinear:
+    """A product with fixed weights [out, in], called on `x` [tokens, in], of `x`'s type."""
 
     __slots__ = ("_in", "_multiply", "_out", "size_bytes")
 
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
-        n, k = weight.shape
-        if weight.dtype is not torch.int8 or scale.shape != (n,):
-            raise ValueError(
-                f"int8 linear: {weight.dtype} and scales of shape {tuple(scale.shape)} for {n} outputs"
-            )
-        weight, scale = weight.contiguous(), scale.float().contiguous()
-        wide = _wide_bias(bias, n)
-        address = 0 if wide is None else wide.data_ptr()
-        packed = Int8Weight(_kernels, weight.data_ptr(), scale.data_ptr(), n, k, address)
+    def __init__(self, packed: PackedWeight | Int8Weight, shape: torch.Size) -> None:
         self.size_bytes = packed.size_bytes
-        self._multiply, self._in, self._out = packed.linear, k, n
+        self._multiply = packed.linear
+        self._out, self._in = shape
 
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
