@@ -280,7 +280,7 @@ _Cache = tuple[int, int, int, int, int, int]
 class CpuKernels:
     """An instruction set and threads. Addresses are the caller's to check: `octavo.ops.cpu` does."""
 
-    def __new__(cls, threads: int, bind: bool) -> CpuKernels: ...
+    def __new__(cls, threads: int, cores: list[int]) -> CpuKernels: ...
     @property
     def isa(self) -> str:
         """The name of the instruction set in use."""

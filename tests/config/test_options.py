@@ -171,3 +171,22 @@ def test_a_model_that_a_list_would_swallow_is_refused(flag: str, capsys: pytest.
     said = capsys.readouterr().err
     assert f"put MODEL first (octavo serve MODEL {flag} ...)" in said
     assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("auto", "auto"),
+        ("NoBind", "none"),
+        ("0-2,8", [0, 1, 2, 8]),
+        (" 3 , 1-1", [3, 1]),
+    ],
+)
+def test_cores_are_listed_as_in_linux(text: str, value: str | list[int]) -> None:
+    assert resolve(EngineConfig, {}, environ={"VLLM_CPU_OMP_THREADS_BIND": text}).cpu_bind == value
+
+
+@pytest.mark.parametrize("text", ["3-1", "0-", "all", "0-31|32-63", "1,1", "-1", "0-99999999999"])
+def test_bad_lists_of_cores_say_what_one_is(text: str) -> None:
+    with pytest.raises(ConfigError, match="cpu_bind: must be auto, none or a list of cores such as 0-3,8"):
+        resolve(EngineConfig, {"cpu_bind": text}, environ={})

@@ -22,7 +22,7 @@ def instruction_sets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("scalar", "avx2", "avx2vnni", "avx512"):
         monkeypatch.setenv("OCTAVO_CPU_ISA", name)
         try:
-            found.append(CpuKernels(1, False).isa)
+            found.append(CpuKernels(1, []).isa)
         except ValueError as error:
             assert "not available on this machine" in str(error)  # noqa: PT017
     return found
@@ -78,7 +78,7 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(
     for name in instruction_sets(monkeypatch):
         monkeypatch.setenv("OCTAVO_CPU_ISA", name)
         for threads in (1, 2, 5):
-            monkeypatch.setattr(cpu, "_kernels", CpuKernels(threads, False))
+            monkeypatch.setattr(cpu, "_kernels", CpuKernels(threads, []))
             for actual, wanted in zip(step(dtype), expected, strict=True):
                 assert torch.equal(actual, wanted), (name, threads)
 
@@ -86,7 +86,7 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(
 def test_an_unknown_instruction_set_is_refused_with_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCTAVO_CPU_ISA", "mmx")
     with pytest.raises(ValueError, match=r"OCTAVO_CPU_ISA=mmx is not available.* choose one of: scalar"):
-        CpuKernels(1, False)
+        CpuKernels(1, [])
 
 
 def test_a_packed_weight_takes_no_more_than_its_elements() -> None:

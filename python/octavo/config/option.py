@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from octavo.config.core_list import core_numbers
+
 _SUFFIXES = {
     "k": 1000,
     "m": 1000**2,
@@ -123,6 +125,20 @@ def _object(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _cores(value: Any) -> str | list[int]:
+    if isinstance(value, (list, tuple)):
+        value = ",".join(str(number) for number in value)
+    text = _string(value).strip().lower()
+    if text in ("auto", "none"):
+        return text
+    if text == "nobind":
+        return "none"
+    try:
+        return core_numbers(text)
+    except ValueError as error:
+        raise ValueError(f"must be auto, none or a list of cores such as 0-3,8 ({error})") from None
+
+
 def parse_scalar(text: str) -> Any:
     """`text` as JSON or as an integer with a suffix where it is one, else itself."""
     try:
@@ -137,6 +153,7 @@ NUMBER = Kind("number", _number, "X")
 BOOLEAN = Kind("boolean", _boolean, "")
 STRING = Kind("string", _string, "TEXT")
 STRINGS = Kind("list of strings", _strings, "TEXT", is_list=True)
+CORES = Kind("auto, none or list of cores", _cores, "auto|none|LIST")
 OBJECT = Kind("JSON object", _object, "JSON")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.config.option import BOOLEAN, INTEGER, LENGTH, NUMBER, OBJECT, STRING, STRINGS, option
+from octavo.config.option import BOOLEAN, CORES, INTEGER, LENGTH, NUMBER, OBJECT, STRING, STRINGS, option
 
 MODEL = "Model"
 MEMORY = "KV memory"
@@ -275,7 +275,22 @@ class EngineConfig:
         minimum=1,
     )
     cpu_threads: int | None = option(
-        None, INTEGER, DEVICE, "Threads that compute on a CPU.", default_text="one a physical core", minimum=1
+        None,
+        INTEGER,
+        DEVICE,
+        "Threads that compute on a CPU.",
+        default_text="one for each physical core, or as many as cpu_bind lists",
+        minimum=1,
+        maximum=1 << 12,
+    )
+    cpu_bind: str | list[int] = option(
+        "auto",
+        CORES,
+        DEVICE,
+        "Where those threads stay: auto gives each a physical core, all of one memory node (NUMA) before the "
+        "next, and hyperthreads last; a list such as 0-3,8 names the cores; none leaves it to the system. "
+        "Servers side by side need lists of their own, or none.",
+        env=("VLLM_CPU_OMP_THREADS_BIND",),
     )
     worker: str = option(
         "auto",

@@ -158,6 +158,7 @@ def worker_config(config: EngineConfig, model: Path) -> dict[str, Any]:
         "load_format": config.load_format,
         "hf_overrides": config.hf_overrides,
         "cpu_threads": config.cpu_threads,
+        "cpu_bind": config.cpu_bind,
         "measure_copies": _host_gib(config) > 0,
     }
 

@@ -1,4 +1,4 @@
-"""What this machine has to give: memory and processors, within the limits of the container."""
+"""What memory this machine has to give, within the limits of the container."""
 
 from __future__ import annotations
 
@@ -16,15 +16,6 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 def available_memory_bytes() -> int:
     """Memory that can be taken without swapping."""
     return min(_system_available(), _cgroup_available())
-
-
-def usable_cpus() -> int:
-    """Processors that this process may use, at least 1."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _read(_CGROUP / "cpu.max").split()
-    if len(quota) == 2 and quota[0].isdigit():
-        allowed = min(allowed, -(-int(quota[0]) // int(quota[1])))
-    return max(1, allowed)
 
 
 def keep_freed_memory() -> None:

@@ -9,8 +9,9 @@ import torch
 
 from octavo import ops
 from octavo.executor import kv_cache
+from octavo.executor.cores import place_threads
 from octavo.executor.host_tier import HostTier, load_cost_tokens
-from octavo.executor.machine import available_memory_bytes, keep_freed_memory, usable_cpus
+from octavo.executor.machine import available_memory_bytes, keep_freed_memory
 from octavo.executor.pending import Pending
 from octavo.executor.rows import Rows, Step, blank_prefill, new_slots
 from octavo.layers import Backend, block_slots, checkpoint_slots, finish_loading, weight_bytes
@@ -68,6 +69,9 @@ class RunnerConfig:
     load_format: str = "auto"
     hf_overrides: Mapping[str, Any] = field(default_factory=dict)
     cpu_threads: int | None = None
+    """Threads; None is one for each physical core, or as many as `cpu_bind` lists."""
+    cpu_bind: str | Sequence[int] = "auto"
+    """Their cores: "auto", "none" or a list."""
     measure_copies: bool = False
     """Find out what copying a block costs, for a host tier."""
 
@@ -106,6 +110,8 @@ class Runner:
     def __init__(self, config: RunnerConfig) -> None:
         self._config = config
         self._host: HostTier | None = None
+        self.own_core: int | None = None
+        """Where the thread that calls should stay; a process that is the runner's own sees to it."""
 
     @torch.inference_mode()
     def load(self, progress: Callable[[str], None]) -> ModelFacts:
@@ -115,7 +121,7 @@ class Runner:
         """
         config = self._config
         self._device = _device(config.device)
-        self._ops = _kernels(self._device, config.cpu_threads)
+        self._ops = self._kernels(progress)
         if self._device.type == "cpu":
             keep_freed_memory()
         checkpoint = open_checkpoint(config.model, config.load_format)
@@ -162,6 +168,18 @@ class Runner:
     def attach_host(self, memory: memoryview, slots: int) -> None:
         """Give the KV cache a host tier of `slots` blocks in `memory`."""
         self._host = HostTier(memory, slots, self._caches)
+
+    def _kernels(self, progress: Callable[[str], None]) -> ops.Ops:
+        """The ops for the device; on a CPU, with threads on cores of their own."""
+        if self._device.type != "cpu":
+            return ops.select(self._device)
+        placement = place_threads(self._config.cpu_bind, self._config.cpu_threads)
+        if placement.cores and not isinstance(self._config.cpu_bind, str):
+            self.own_core = placement.cores[0]
+        progress(placement.words)
+        # Of torch's own threads, which spin, one is enough.
+        torch.set_num_threads(1)
+        return ops.select(self._device, placement.threads, placement.cores)
 
     def _host_load_tokens(self) -> float:
         count = min(_MEASURED_TOKENS, self._config.max_num_batched_tokens)
@@ -296,18 +314,6 @@ def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is cuda, but torch finds no usable CUDA device; choose device cpu")
     return torch.device(name)
-
-
-def _kernels(device: torch.device, threads: int | None) -> ops.Ops:
-    """The ops for a device. On a CPU the kernels have threads of their own, as many as torch is told of
-    when they are loaded; torch's, which spin, are then sent away.
-    """
-    if device.type != "cpu":
-        return ops.select(device)
-    torch.set_num_threads(threads or min(torch.get_num_threads(), usable_cpus()))
-    kernels = ops.select(device)
-    torch.set_num_threads(1)
-    return kernels
 
 
 def _device_name(device: torch.device) -> str:

@@ -83,6 +83,8 @@ def _load(channel: Channel) -> Runner:
 
     runner = Runner(config)
     facts = runner.load(lambda text: channel.send({"type": "progress", "text": text}))
+    if runner.own_core is not None:
+        os.sched_setaffinity(0, {runner.own_core})
     channel.send({"type": "loaded", "facts": asdict(facts)})
     return runner
 

@@ -105,11 +105,18 @@ torch_ops = Ops(
 )
 
 
-def select(device: torch.device) -> Ops:
-    """The fastest implementations for a device."""
+def select(device: torch.device, threads: int | None = None, cores: Sequence[int] = ()) -> Ops:
+    """The fastest implementations for a device.
+
+    On a CPU they are computed by `threads`, the caller among them, from here on; None leaves that as it is.
+    Where `cores` are given, each thread but the caller stays on its own. Raises ValueError where one is
+    refused.
+    """
     if device.type != "cpu":
         return torch_ops
     # Loaded here because its threads are started when it is imported.
     kernels = importlib.import_module("octavo.ops.cpu")
+    if threads is not None:
+        kernels.start_threads(threads, cores)
     names = [field.name for field in fields(Ops)]
     return replace(torch_ops, **{name: getattr(kernels, name) for name in names if hasattr(kernels, name)})

@@ -1,7 +1,7 @@
 """The kernels of `rust/cpu`: the ops of `octavo.ops` on a CPU, same signatures, same contracts.
 
 A row's result never depends on the other rows. `OCTAVO_CPU_ISA` (scalar, avx2, avx2vnni, avx512) overrides
-the choice of instruction set; torch's thread count when this module is imported is the number of threads.
+the choice of instruction set. Until `start_threads` says otherwise, as many threads compute as torch has.
 """
 
 from __future__ import annotations
@@ -27,10 +27,18 @@ _CACHE_CODES = _CODES | {torch.int8: 3}
 
 _GGML_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
 
-_kernels = CpuKernels(threads=torch.get_num_threads(), bind=torch.get_num_threads() > 1)
+_kernels = CpuKernels(torch.get_num_threads(), [])
 
 isa: str = _kernels.isa
 """The instruction set in use."""
+
+
+def start_threads(threads: int, cores: Sequence[int]) -> None:
+    """Compute on `threads`, the caller among them, from here on. Each but the caller stays on the core of its
+    number in `cores`, unless there are none. Raises ValueError where the system refuses a core.
+    """
+    global _kernels  # noqa: PLW0603  (ops are functions of this module)
+    _kernels = CpuKernels(threads, list(cores))
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -21,7 +21,8 @@ fn main() {
         None => Isa::available().into_iter().filter(|&isa| isa != Isa::Scalar).collect(),
     };
     for isa in sets {
-        let cpu = Cpu { isa, pool: Pool::new(threads, true) };
+        let cpu = Cpu { isa, pool: Pool::new(threads) };
+        cpu.pool.bind(&(0..threads).collect::<Vec<_>>()).expect("cores 0 to THREADS - 1");
         println!("\n== {isa}, {threads} threads");
         let (bandwidth, flops) = limits(&cpu);
         if "linear".starts_with(&chosen) {

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let cpu = match Isa::from_env() {
-        Ok(isa) => Cpu { isa, pool: Pool::new(1, false) },
+        Ok(isa) => Cpu { isa, pool: Pool::new(1) },
         Err(error) => {
             eprintln!("count: {error}");
             return ExitCode::from(2);

@@ -261,7 +261,7 @@ mod tests {
     use crate::{Isa, Pool};
 
     fn cpus() -> Vec<Cpu> {
-        Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2, false) }).collect()
+        Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2) }).collect()
     }
 
     fn ramp(count: usize) -> Vec<f32> {
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn embedding_copies_rows_and_names_a_wrong_id() {
-        let cpu = Cpu { isa: Isa::Scalar, pool: Pool::new(2, false) };
+        let cpu = Cpu { isa: Isa::Scalar, pool: Pool::new(2) };
         let table = pack(&ramp(7 * 3), DType::Bf16);
         let mut out = vec![0u8; 4 * 3 * 2];
         let view = view(&table, DType::Bf16, 3);

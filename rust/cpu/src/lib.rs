@@ -53,7 +53,7 @@ impl Cpu {
     ///
     /// # Errors
     /// `OCTAVO_CPU_ISA` names an instruction set that is unknown or that this machine lacks.
-    pub fn new(threads: usize, bind: bool) -> Result<Self, String> {
-        Ok(Self { isa: Isa::from_env()?, pool: Pool::new(threads, bind) })
+    pub fn new(threads: usize) -> Result<Self, String> {
+        Ok(Self { isa: Isa::from_env()?, pool: Pool::new(threads) })
     }
 }

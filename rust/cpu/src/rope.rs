@@ -220,7 +220,7 @@ mod tests {
     use crate::{Isa, Pool};
 
     fn cpus() -> Vec<Cpu> {
-        Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2, false) }).collect()
+        Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2) }).collect()
     }
 
     fn table(rows: usize, dim: usize) -> Vec<f32> {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_position_beyond_the_table_is_refused() {
-        let cpu = Cpu { isa: Isa::Scalar, pool: Pool::new(1, false) };
+        let cpu = Cpu { isa: Isa::Scalar, pool: Pool::new(1) };
         let (cos_sin, mut x) = (table(4, 2), [1.0f32, 2.0]);
         let rotation = |positions: &[i32; 1]| Rotation {
             positions: Ints::I32(positions.as_ptr()),

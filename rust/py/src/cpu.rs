@@ -74,10 +74,13 @@ pub struct CpuKernels(pub(crate) Arc<Cpu>);
 
 #[pymethods]
 impl CpuKernels {
-    /// `threads` compute, the caller among them; with `bind` each but the caller keeps to a core.
+    /// `threads` compute, the caller among them; each but the caller keeps to the core of its number in `cores`,
+    /// where there are any.
     #[new]
-    fn new(threads: usize, bind: bool) -> PyResult<Self> {
-        Ok(Self(Arc::new(Cpu::new(threads, bind).map_err(PyValueError::new_err)?)))
+    fn new(threads: usize, cores: Vec<usize>) -> PyResult<Self> {
+        let cpu = Cpu::new(threads).map_err(PyValueError::new_err)?;
+        cpu.pool.bind(&cores).map_err(PyValueError::new_err)?;
+        Ok(Self(Arc::new(cpu)))
     }
 
     /// The name of the instruction set in use.

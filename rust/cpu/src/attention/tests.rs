@@ -168,7 +168,7 @@ impl World {
 }
 
 fn cpus() -> Vec<Cpu> {
-    let cpu = |isa, threads| Cpu { isa, pool: Pool::new(threads, false) };
+    let cpu = |isa, threads| Cpu { isa, pool: Pool::new(threads) };
     let mut all: Vec<_> = Isa::available().into_iter().map(|isa| cpu(isa, 2)).collect();
     all.push(cpu(all[all.len() - 1].isa, 1));
     all
@@ -254,7 +254,7 @@ fn bits_depend_on_neither_batch_nor_chunks_nor_threads_nor_instruction_set() {
 
 #[test]
 fn contradictions_are_refused() {
-    let cpu = Cpu { isa: Isa::Scalar, pool: Pool::new(1, false) };
+    let cpu = Cpu { isa: Isa::Scalar, pool: Pool::new(1) };
     let mut world = World::new(2, 1, 16, 16, F32, &[20]);
     world.tables[0][1] = 99;
     let queries = world.queries[0].clone();

@@ -63,7 +63,7 @@ impl Case {
 }
 
 fn cpus() -> Vec<Cpu> {
-    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2, false) }).collect()
+    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2) }).collect()
 }
 
 /// `|error| <= (k + 1) eps sum |x w|` holds for any order of a sum of fused multiply-adds; the output is rounded once
@@ -160,7 +160,7 @@ fn rows_may_lie_apart_and_types_may_differ() {
 
 #[test]
 fn the_packed_weight_takes_the_bytes_of_its_elements() {
-    let pool = Pool::new(1, false);
+    let pool = Pool::new(1);
     let packed = Case::new(64, 128, DType::Bf16).pack(&pool);
     assert_eq!((packed.n(), packed.k(), packed.dtype()), (64, 128, DType::Bf16));
     assert_eq!(packed.size_bytes(), 64 * 128 * 2 + 64 * 4);

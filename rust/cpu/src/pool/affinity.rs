@@ -1,33 +1,28 @@
-//! Which cores there are, and staying on one.
+//! Keeping threads on cores.
 
-/// The cores that this process may use, ascending.
-#[cfg(target_os = "linux")]
-pub fn usable_cores() -> Vec<usize> {
-    // SAFETY: an all-zero set is a valid empty set, and the call writes within it.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) != 0 {
-            return Vec::new();
-        }
-        (0..libc::CPU_SETSIZE as usize).filter(|&core| libc::CPU_ISSET(core, &set)).collect()
-    }
+use std::io;
+
+use crate::sync::JoinHandle;
+
+/// Keeps a thread on one core.
+///
+/// # Errors
+/// The system refuses: the core does not exist, is offline, or is not among those of this process.
+#[cfg(all(target_os = "linux", not(loom)))]
+pub fn keep_to_core(thread: &JoinHandle<()>, core: usize) -> io::Result<()> {
+    use std::os::unix::thread::JoinHandleExt;
+
+    // As long as it takes: `cpu_set_t` ends at core 1023.
+    let mut set = vec![0_u64; core / 64 + 1];
+    set[core / 64] = 1 << (core % 64);
+    // SAFETY: the thread has not been joined; the call reads so many bytes of the set.
+    let code = unsafe {
+        libc::pthread_setaffinity_np(thread.as_pthread_t(), size_of_val(&*set), set.as_ptr().cast())
+    };
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
-/// Keeps the calling thread on one core.
-#[cfg(target_os = "linux")]
-pub fn bind_to_core(core: usize) {
-    // SAFETY: the set is valid and local. A refusal leaves the thread unbound, which costs speed only.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
+#[cfg(any(not(target_os = "linux"), loom))]
+pub fn keep_to_core(_thread: &JoinHandle<()>, _core: usize) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
-
-#[cfg(not(target_os = "linux"))]
-pub fn usable_cores() -> Vec<usize> {
-    Vec::new()
-}
-
-#[cfg(not(target_os = "linux"))]
-pub fn bind_to_core(_core: usize) {}

@@ -46,28 +46,33 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// `threads` workers in all, the caller among them; at least one. With `bind`, worker `i > 0` stays on the
-    /// `i`-th core that this process may use; the caller is left where it is.
-    pub fn new(threads: usize, bind: bool) -> Self {
-        Self::of(Team::new(threads.max(1)), threads.max(1), bind)
+    /// `threads` workers in all, the caller among them; at least one.
+    pub fn new(threads: usize) -> Self {
+        Self::of(Team::new(threads.max(1)), threads.max(1))
     }
 
-    fn of(team: Team, threads: usize, bind: bool) -> Self {
+    fn of(team: Team, threads: usize) -> Self {
         let team = Arc::new(team);
-        let cores = if bind { affinity::usable_cores() } else { Vec::new() };
         let workers = (1..threads)
             .map(|index| {
                 let team = Arc::clone(&team);
-                let core = (cores.len() >= threads).then(|| cores[index]);
-                spawn(format!("octavo-cpu-{index}"), move || {
-                    if let Some(core) = core {
-                        affinity::bind_to_core(core);
-                    }
-                    team.serve(index);
-                })
+                spawn(format!("octavo-cpu-{index}"), move || team.serve(index))
             })
             .collect();
         Self { team, workers, turn: Mutex::new(()) }
+    }
+
+    /// Keeps each worker on the core of its number in `cores`. The first of them is for the caller, who is left
+    /// where it is.
+    ///
+    /// # Errors
+    /// Names the core that the system refuses.
+    pub fn bind(&self, cores: &[usize]) -> Result<(), String> {
+        for (worker, &core) in self.workers.iter().zip(cores.iter().skip(1)) {
+            affinity::keep_to_core(worker, core)
+                .map_err(|error| format!("a thread cannot be kept on core {core}: {error}"))?;
+        }
+        Ok(())
     }
 
     /// Workers, the caller among them.
@@ -130,7 +135,7 @@ mod tests {
     #[test]
     fn every_chunk_runs_exactly_once() {
         for threads in [1, 2, 3, 5] {
-            let pool = Pool::new(threads, threads == 2);
+            let pool = Pool::new(threads);
             for chunks in [0, 1, 2, 3, 7, 64, 1000] {
                 assert_eq!(counts(&pool, chunks), vec![1; chunks], "{threads} threads, {chunks} chunks");
             }
@@ -139,7 +144,7 @@ mod tests {
 
     #[test]
     fn many_short_jobs_and_sleeps_between_them() {
-        let pool = Pool::new(3, false);
+        let pool = Pool::new(3);
         for round in 0..20_000 {
             let sum = AtomicUsize::new(0);
             pool.run(4, |chunk, _| {
@@ -156,7 +161,7 @@ mod tests {
 
     #[test]
     fn callers_from_many_threads_take_turns() {
-        let pool = Pool::new(2, false);
+        let pool = Pool::new(2);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
-        let pool = Pool::new(2, false);
+        let pool = Pool::new(2);
         for bad in [0, 63] {
             let run = || pool.run(64, |chunk, _| assert!(chunk != bad, "bad chunk"));
             assert!(catch_unwind(AssertUnwindSafe(run)).is_err());

@@ -28,7 +28,7 @@ fn two_jobs(fault: Fault) {
     model.check(move || {
         let mut team = Team::new(2);
         team.fault = fault;
-        let pool = Pool::of(team, 2, false);
+        let pool = Pool::of(team, 2);
         for job in 1..=2 {
             let written = Arc::new([UnsafeCell::new(0), UnsafeCell::new(0)]);
             let runs = AtomicUsize::new(0);

@@ -84,7 +84,7 @@ mod tests {
     /// Half a step, and what 16 bits lose of a scale 127 or 15 times, and of a minimum.
     #[test]
     fn weights_are_within_half_a_step() {
-        let pool = Pool::new(2, false);
+        let pool = Pool::new(2);
         let (n, k) = (19, 96);
         let mut floats = Random(3).floats(n * k);
         floats[..32].fill(0.0);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_is_not_whole_blocks_or_another_format_is_refused() {
-        let pool = Pool::new(1, false);
+        let pool = Pool::new(1);
         let weight = WeightRef { data: [0.0f32; 40].as_ptr().cast(), dtype: DType::F32, n: 1, k: 40 };
         // SAFETY: forty floats.
         let refused = |format| unsafe { quantize_rows(&pool, format, weight) }.unwrap_err();

@@ -55,7 +55,7 @@ pub(super) fn dense(format: Format, bytes: &[u8]) -> Vec<f32> {
 }
 
 pub(super) fn cpus() -> Vec<Cpu> {
-    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2, false) }).collect()
+    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2) }).collect()
 }
 
 fn run(cpu: &Cpu, w: &QuantizedWeight, x: &[f32]) -> Vec<f32> {

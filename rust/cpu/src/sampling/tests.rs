@@ -2,7 +2,7 @@ use super::*;
 use crate::{Isa, Pool};
 
 fn cpus() -> Vec<Cpu> {
-    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2, false) }).collect()
+    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2) }).collect()
 }
 
 fn random(count: usize, seed: u32) -> Vec<f32> {

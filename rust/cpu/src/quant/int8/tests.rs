@@ -70,7 +70,7 @@ fn run(cpu: &Cpu, w: &Int8Weight, x: &[f32]) -> Vec<f32> {
 }
 
 fn cpus() -> Vec<Cpu> {
-    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2, false) }).collect()
+    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2) }).collect()
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn zeros_give_the_bias_and_what_is_not_a_number_stays_so() {
 
 #[test]
 fn wrong_sizes_are_refused() {
-    let pool = Pool::new(1, false);
+    let pool = Pool::new(1);
     let pack = |bytes: usize, scales: usize, n, k| {
         Int8Weight::pack(&pool, &vec![0; bytes], &vec![1.0; scales], (n, k), None).unwrap_err()
     };
