@@ -361,8 +361,15 @@ class PackedWeight:
     def size_bytes(self) -> int:
         """Bytes held."""
 
+    @property
+    def dtype(self) -> int:
+        """The code of the type in which it is held."""
+
     def linear(self, x: _Matrix, out: _Matrix) -> None:
         """`out = x @ weight.T + bias`."""
+
+    def rows(self, ids: int, wide: bool, out: _Matrix) -> None:
+        """Rows of the weight by id, of its type and without the bias; `wide` ids are int64, others int32."""
 
 @final
 class QuantizedWeight:

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from octavo.layers.backend import Backend
-    from octavo.ops import QuantizedLinear
+    from octavo.ops import PackedLinear
     from octavo.quantization.blocks import Blocks
 
 
 class Embedding(nn.Module):
-    """Rows of a table, by token. A table of blocks is packed for products and rows are decoded out of that:
-    a tied head needs no copy of its own.
+    """Rows of a table, by token. A table of blocks, or one that a tied head shares, is packed for products
+    and rows are taken out of that: there is one copy.
     """
 
     def __init__(self, backend: Backend, vocab_size: int, features: int) -> None:
         super().__init__()
         self._backend, self._shape = backend, (vocab_size, features)
         self._blocks: Blocks | None = None
-        self._packed: QuantizedLinear | None = None
+        self._packed: PackedLinear | None = None
         self._table: Tensor | None = None
 
     def block_slots(self, name: str) -> Iterator[tuple[str, BlockSlot]]:
@@ -60,7 +60,10 @@ class Embedding(nn.Module):
 
     def as_head(self) -> Callable[[Tensor], Tensor]:
         """The product of a head that is tied to this table, once loaded."""
-        return self._packed or self._backend.ops.pack_linear(self.table, None)
+        if self._packed is None:
+            self._packed = self._backend.ops.pack_linear(self.table, None)
+            self._table = None
+        return self._packed
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[tokens] -> [tokens, features]."""

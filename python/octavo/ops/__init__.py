@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from octavo.quantization.blocks import Blocks
 
-__all__ = ["AttentionMetadata", "Ops", "QuantizedLinear", "select", "torch_ops"]
+__all__ = ["AttentionMetadata", "Ops", "PackedLinear", "select", "torch_ops"]
 
 
 class RotaryOp(Protocol):
@@ -49,8 +49,8 @@ class AttentionOp(Protocol):
         """Attends to the rows' blocks."""
 
 
-class QuantizedLinear(Protocol):
-    """What `torch_quantized.pack_quantized_linear` returns."""
+class PackedLinear(Protocol):
+    """What `torch_dense.pack_linear` and `torch_quantized.pack_quantized_linear` return."""
 
     size_bytes: int
 
@@ -73,8 +73,8 @@ class Ops:
     silu_and_mul: Callable[[Tensor], Tensor]
     gelu_and_mul: Callable[[Tensor], Tensor]
     embedding: Callable[[Tensor, Tensor], Tensor]
-    pack_linear: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
-    pack_quantized_linear: Callable[[Sequence[Blocks | Tensor], Tensor | None], QuantizedLinear]
+    pack_linear: Callable[[Tensor, Tensor | None], PackedLinear]
+    pack_quantized_linear: Callable[[Sequence[Blocks | Tensor], Tensor | None], PackedLinear]
     pack_int8_linear: Callable[[Tensor, Tensor, Tensor | None], Callable[[Tensor], Tensor]]
     quantize: Callable[[Tensor, str], Blocks]
     write_kv: Callable[[Tensor, Tensor, Tensor, Tensor], None]

@@ -105,7 +105,7 @@ def embedding(tokens: Tensor, weight: Tensor) -> Tensor:
     return out
 
 
-def pack_linear(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+def pack_linear(weight: Tensor, bias: Tensor | None = None) -> PackedLinear:
     """See `torch_dense.pack_linear`; the weight is copied into panels."""
     return PackedLinear(_packed(weight, _wide_bias(bias, weight.shape[0])), weight.shape)
 
@@ -126,11 +126,11 @@ def pack_int8_linear(weight: Tensor, scale: Tensor, bias: Tensor | None = None) 
 class PackedLinear:
     """A product with fixed weights [out, in], called on `x` [tokens, in], of `x`'s type."""
 
-    __slots__ = ("_in", "_multiply", "_out", "size_bytes")
+    __slots__ = ("_in", "_multiply", "_out", "_packed", "size_bytes")
 
     def __init__(self, packed: PackedWeight | Int8Weight, shape: torch.Size) -> None:
         self.size_bytes = packed.size_bytes
-        self._multiply = packed.linear
+        self._packed, self._multiply = packed, packed.linear
         self._out, self._in = shape
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -138,6 +138,15 @@ class PackedLinear:
         rows = _rows(x, self._in)
         out = torch.empty((rows[2], self._out), dtype=x.dtype)
         self._multiply(rows, (out.data_ptr(), rows[1], rows[2], self._out))
+        return out
+
+    def rows(self, tokens: Tensor, dtype: torch.dtype) -> Tensor:
+        """[tokens] -> [tokens, in]; the weight is of floats of this type."""
+        if not isinstance(self._packed, PackedWeight) or self._packed.dtype != _CODES[dtype]:
+            raise TypeError(f"rows of {dtype} are looked up in weights of that type")
+        wide = _wide_ids(tokens)
+        out = torch.empty((tokens.shape[0], self._in), dtype=dtype)
+        self._packed.rows(tokens.data_ptr(), wide, _rows(out, self._in))
         return out
 
 

@@ -6,15 +6,12 @@ projection); within a row they are contiguous. Results are contiguous.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
 ROW_TILE = 4
@@ -85,6 +82,26 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
-def pack_linear(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """Prepares a product with fixed weights, once at load. Returns `x -> x @ weight.T + bias`."""
-    return partial(linear, weight=weight, bias=bias)
+class PackedLinear:
+    """A product with a fixed weight; see `pack_linear`."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight, bias
+        self.size_bytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] -> [tokens, out]."""
+        return linear(x, self._weight, self._bias)
+
+    def rows(self, tokens: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows of the weight by int ids [tokens]: [tokens, in]."""
+        return F.embedding(tokens, self._weight).to(dtype)
+
+
+def pack_linear(weight: Tensor, bias: Tensor | None = None) -> PackedLinear:
+    """Prepares a product with a fixed weight [out, in] and an optional bias [out], once at load.
+
+    The result is callable on `x` [tokens, in]; `rows(tokens, dtype)`, with the weight's type, looks rows up
+    as an embedding does; `size_bytes` says what is held.
+    """
+    return PackedLinear(weight, bias)

@@ -222,6 +222,18 @@ impl Ints {
     }
 }
 
+/// Says which of the first `count` ids is not one of `rows` rows.
+pub(crate) unsafe fn check_ids(ids: Ints, count: usize, rows: usize) -> Result<(), String> {
+    for i in 0..count {
+        // SAFETY: the caller has so many ids.
+        let id = unsafe { ids.at(i) };
+        if id < 0 || id as usize >= rows {
+            return Err(format!("embedding: token id {id} at {i} is not below {rows}"));
+        }
+    }
+    Ok(())
+}
+
 /// Copies row `ids[i]` of `table` to row `i` of `out`, `n` elements of one type.
 ///
 /// # Errors
@@ -234,13 +246,8 @@ impl Ints {
 /// When the types differ.
 pub unsafe fn embedding(cpu: &Cpu, table: MatRef, n: usize, ids: Ints, out: MatMut) -> Result<(), String> {
     assert_eq!(table.dtype, out.dtype, "embedding: types differ");
-    for i in 0..out.rows {
-        // SAFETY: there are `out.rows` ids.
-        let id = unsafe { ids.at(i) };
-        if id < 0 || id as usize >= table.rows {
-            return Err(format!("embedding: token id {id} at {i} is not below {}", table.rows));
-        }
-    }
+    // SAFETY: there are `out.rows` ids.
+    unsafe { check_ids(ids, out.rows, table.rows)? };
     let ids = AssumeSync(ids);
     over_rows(cpu, out.rows, n, |rows| {
         for row in rows {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use octavo_cpu::attention::{Attention, attend};
 use octavo_cpu::elementwise::{Ints, VecRef, embedding, gelu_and_mul, rms_norm, silu_and_mul};
-use octavo_cpu::linear::{WeightRef, linear};
+use octavo_cpu::linear::{WeightRef, linear, packed_rows};
 use octavo_cpu::rope::{CacheMut, Rotation, rotary, write_kv};
 use octavo_cpu::sampling::{DrawRows, LogprobsOut, draw, greedy, token_logprobs};
 use octavo_cpu::{CacheType, Cpu, DType, MatMut, MatRef};
@@ -337,12 +337,30 @@ impl PackedWeight {
         self.weight.size_bytes()
     }
 
+    /// The code of the type in which it is held.
+    #[getter]
+    fn dtype(&self) -> u8 {
+        match self.weight.dtype() {
+            DType::F32 => 0,
+            DType::Bf16 => 1,
+            DType::F16 => 2,
+        }
+    }
+
     /// `out = x @ weight.T + bias`.
     fn linear(&self, py: Python<'_>, x: Matrix, out: Matrix) -> PyResult<()> {
         run(py, (view(x)?, view_mut(out)?), |(x, out)| {
             // SAFETY: `ops.cpu` has checked the shapes.
             unsafe { linear(&self.cpu, &self.weight, x, out) };
             Ok(())
+        })
+    }
+
+    /// Rows of the weight by id, of its type and without the bias; `wide` ids are int64, others int32.
+    fn rows(&self, py: Python<'_>, ids: usize, wide: bool, out: Matrix) -> PyResult<()> {
+        run(py, (ints(ids, wide), view_mut(out)?), |(ids, out)| {
+            // SAFETY: `ops.cpu` has checked the shapes and types; ids are checked by the kernel.
+            unsafe { packed_rows(&self.cpu, &self.weight, ids, out) }
         })
     }
 }

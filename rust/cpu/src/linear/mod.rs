@@ -7,8 +7,10 @@
 
 mod kernel;
 mod pack;
+mod rows;
 
 pub use pack::{PackedWeight, WeightRef};
+pub use rows::packed_rows;
 
 use crate::buffer::Buffer;
 use crate::pool::AssumeSync;

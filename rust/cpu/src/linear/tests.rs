@@ -1,5 +1,6 @@
 use super::*;
 use crate::dtype::{Element, with_element};
+use crate::elementwise::Ints;
 use crate::{DType, Isa, Pool};
 
 const TYPES: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
@@ -164,4 +165,25 @@ fn the_packed_weight_takes_the_bytes_of_its_elements() {
     let packed = Case::new(64, 128, DType::Bf16).pack(&pool);
     assert_eq!((packed.n(), packed.k(), packed.dtype()), (64, 128, DType::Bf16));
     assert_eq!(packed.size_bytes(), 64 * 128 * 2 + 64 * 4);
+}
+
+#[test]
+fn rows_of_a_packed_weight_are_those_that_were_packed() {
+    for (dtype, (n, k)) in TYPES.into_iter().flat_map(|dtype| SHAPES.map(|shape| (dtype, shape))) {
+        let case = Case::new(n, k, dtype);
+        let cpu = &cpus()[0];
+        let w = case.pack(&cpu.pool);
+        let ids = [n as i32 - 1, 0, n as i32 / 2];
+        let row = k * dtype.size();
+        let mut out = vec![0xffu8; ids.len() * row];
+        let view = MatMut { data: out.as_mut_ptr(), dtype, rows: ids.len(), stride: k };
+        // SAFETY: three ids, rows of `k` elements.
+        unsafe { packed_rows(cpu, &w, Ints::I32(ids.as_ptr()), view) }.unwrap();
+        for (got, id) in out.chunks(row).zip(ids) {
+            assert_eq!(got, &case.weight[id as usize * row..][..row], "{dtype:?} {n}x{k} {id}");
+        }
+        // SAFETY: as above.
+        let error = unsafe { packed_rows(cpu, &w, Ints::I32([0, 0, n as i32].as_ptr()), view) };
+        assert_eq!(error.unwrap_err(), format!("embedding: token id {n} at 2 is not below {n}"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{BLOCK, QuantizedWeight, kernel};
 use crate::dtype::{Element, with_element};
-use crate::elementwise::{Ints, over_rows};
+use crate::elementwise::{Ints, check_ids, over_rows};
 use crate::pool::AssumeSync;
 use crate::simd::LANES;
 use crate::{Cpu, MatMut};
@@ -15,13 +15,8 @@ use crate::{Cpu, MatMut};
 /// # Safety
 /// There are `out.rows` ids, and rows of `out` have `w.k()` elements.
 pub unsafe fn quantized_rows(cpu: &Cpu, w: &QuantizedWeight, ids: Ints, out: MatMut) -> Result<(), String> {
-    for i in 0..out.rows {
-        // SAFETY: there are `out.rows` ids.
-        let id = unsafe { ids.at(i) };
-        if id < 0 || id as usize >= w.n {
-            return Err(format!("embedding: token id {id} at {i} is not below {}", w.n));
-        }
-    }
+    // SAFETY: there are `out.rows` ids.
+    unsafe { check_ids(ids, out.rows, w.n)? };
     let ids = AssumeSync(ids);
     over_rows(cpu, out.rows, w.k, |rows| {
         for row in rows {
