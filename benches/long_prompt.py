@@ -54,6 +54,7 @@ def main() -> None:
                 "--no-enable-prefix-caching",
             ]
             options += ["--kv-cache-memory-bytes", "1G", "--max-num-batched-tokens", str(budget)]
+            options += ["--max-num-seqs", "64"]
             with server(options) as port:
                 runs = {long: [] for long in (False, True)}
                 measure(port, args.streams, None)
