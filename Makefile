@@ -58,7 +58,7 @@ $(VENV)/.installed: constraints.txt pyproject.toml | $(BIN)/python
 		$(BIN)/python -m pip install --disable-pip-version-check --constraint $(VENV)/constraints.txt --ignore-installed --no-deps \
 			import-linter maturin mypy pytest ruff; \
 	else \
-		$(BIN)/uv pip install --python $(BIN)/python --constraint $(VENV)/constraints.txt --requirement pyproject.toml --extra dev; \
+		$(BIN)/uv pip install --compile-bytecode --python $(BIN)/python --constraint $(VENV)/constraints.txt --requirement pyproject.toml --extra dev; \
 	fi
 	@touch $@
 
@@ -66,6 +66,7 @@ $(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
 	@echo "octavo: building the extension (some minutes the first time)"
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 \
 		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin develop --locked --release
+	@$(BIN)/python -m compileall -q python/octavo
 	@touch $@
 
 test-models: $(VENV)/.installed ## Fetch the models that the tests use

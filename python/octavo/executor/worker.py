@@ -34,6 +34,8 @@ def main(arguments: list[str]) -> int:
     memory, host = SharedMemory(int(arguments[1])), SharedMemory(int(arguments[2]))
     threading.Thread(target=_leave_with_server, args=(channel.fileno(),), daemon=True).start()
     phase = "loading"
+    # What is made while modules and weights are loaded stays: looking through it again and again takes time.
+    gc.disable()
     try:
         runner = _load(channel)
         phase = "computing"
@@ -96,6 +98,7 @@ def _serve(channel: Channel, memory: SharedMemory, host: SharedMemory, runner: R
     if start["host"]["slots"]:
         runner.attach_host(host.map(start["host"]["bytes"]), start["host"]["slots"])
     gc.freeze()
+    gc.enable()
     channel.send({"type": "started"})
     if start["overlap"]:
         _compute_overlapped(channel, runner, steps)

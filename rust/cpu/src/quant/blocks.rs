@@ -34,6 +34,13 @@ pub struct Block {
     pub min: [f32; 16],
 }
 
+impl Block {
+    /// A block of zeros, for [`Format::decode`]; to be used with one format.
+    pub fn new() -> Self {
+        Self { q: [0; 256], scale: [0.0; 16], min: [0.0; 16] }
+    }
+}
+
 impl Format {
     /// The format of a GGUF tensor type, where it is one of ours.
     pub fn from_ggml(kind: u32) -> Option<Self> {
@@ -101,25 +108,23 @@ impl Format {
         matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q4K)
     }
 
-    /// Takes a block of `self.bytes()` apart.
-    pub fn decode(self, bytes: &[u8]) -> Block {
-        let mut block = Block { q: [0; 256], scale: [0.0; 16], min: [0.0; 16] };
+    /// Takes a block of `self.bytes()` apart, into as much of `block` as there is.
+    pub fn decode(self, bytes: &[u8], block: &mut Block) {
         match self {
-            Self::Q4_0 => decode_32(&mut block, bytes, false, false),
-            Self::Q4_1 => decode_32(&mut block, bytes, true, false),
-            Self::Q5_0 => decode_32(&mut block, bytes, false, true),
-            Self::Q5_1 => decode_32(&mut block, bytes, true, true),
+            Self::Q4_0 => decode_32(block, bytes, false, false),
+            Self::Q4_1 => decode_32(block, bytes, true, false),
+            Self::Q5_0 => decode_32(block, bytes, false, true),
+            Self::Q5_1 => decode_32(block, bytes, true, true),
             Self::Q8_0 => {
                 block.scale[0] = float(bytes, 0);
                 for (q, &b) in block.q.iter_mut().zip(&bytes[2..34]) {
                     *q = b ^ 0x80;
                 }
             }
-            Self::Q4K => decode_k(&mut block, bytes, None),
-            Self::Q5K => decode_k(&mut block, bytes, Some(&bytes[16..48])),
-            Self::Q6K => decode_6k(&mut block, bytes),
+            Self::Q4K => decode_k(block, bytes, None),
+            Self::Q5K => decode_k(block, bytes, Some(&bytes[16..48])),
+            Self::Q6K => decode_6k(block, bytes),
         }
-        block
     }
 }
 

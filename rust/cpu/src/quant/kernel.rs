@@ -55,14 +55,17 @@ unsafe fn load_scales<V: F32x16>(block: *const u8, format: Format, index: usize)
 pub unsafe fn store(to: *mut u8, format: Format, column: usize, block: &Block, part: usize) {
     // SAFETY: the places lie within the block's bytes.
     unsafe {
-        for i in 0..BLOCK {
-            let q = block.q[part * BLOCK + i];
-            let at = |i: usize| (i / GROUP * LANES + column) * GROUP + i % GROUP;
+        let (low, high) = block.q[part * BLOCK..][..BLOCK].split_at(BLOCK / 2);
+        let put_group = |group: usize, bytes: [u8; GROUP]| {
+            *to.add((group * LANES + column) * GROUP).cast::<[u8; GROUP]>() = bytes;
+        };
+        for (group, (low, high)) in low.chunks_exact(GROUP).zip(high.chunks_exact(GROUP)).enumerate() {
             if format.is_nibble() {
                 // The second half of the inputs lies in the high nibbles.
-                *to.add(at(i % (BLOCK / 2))) |= q << (i / (BLOCK / 2) * 4);
+                put_group(group, std::array::from_fn(|i| low[i] | high[i] << 4));
             } else {
-                *to.add(at(i)) = q;
+                put_group(group, std::array::from_fn(|i| low[i]));
+                put_group(group + BLOCK / 2 / GROUP, std::array::from_fn(|i| high[i]));
             }
         }
         let put = |index: usize, x: f32| {

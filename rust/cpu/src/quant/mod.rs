@@ -11,6 +11,7 @@ mod int8;
 mod kernel;
 mod rows;
 
+use blocks::Block;
 pub use blocks::Format;
 pub use encode::quantize_rows;
 pub use int8::{Int8Weight, int8_linear};
@@ -69,10 +70,11 @@ impl QuantizedWeight {
         let mut buffer = Buffer::zeroed(panels * (k / BLOCK) * kernel::block_bytes(format));
         let target = AssumeSync(buffer.as_mut_ptr());
         pool.run(panels, |panel, _| {
+            let mut block = Block::new();
             for column in 0..LANES.min(n - panel * LANES) {
                 let row = &data[(panel * LANES + column) * row_bytes..][..row_bytes];
                 for (index, bytes) in row.chunks_exact(format.bytes()).enumerate() {
-                    let block = format.decode(bytes);
+                    format.decode(bytes, &mut block);
                     for part in 0..format.weights() / BLOCK {
                         let place = (panel * (k / BLOCK) + index * format.weights() / BLOCK + part)
                             * kernel::block_bytes(format);

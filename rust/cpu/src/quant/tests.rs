@@ -43,9 +43,9 @@ pub(super) fn random_blocks(format: Format, blocks: usize) -> Vec<u8> {
 }
 
 pub(super) fn dense(format: Format, bytes: &[u8]) -> Vec<f32> {
-    let mut out = Vec::new();
+    let (mut out, mut block) = (Vec::new(), Block::new());
     for bytes in bytes.chunks_exact(format.bytes()) {
-        let block = format.decode(bytes);
+        format.decode(bytes, &mut block);
         for i in 0..format.weights() {
             let (q, run) = (i32::from(block.q[i]) - format.zero(), i / format.run());
             out.push(block.scale[run] * q as f32 + block.min[run]);
