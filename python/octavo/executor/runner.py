@@ -122,8 +122,6 @@ class Runner:
         config = self._config
         self._device = _device(config.device)
         self._ops = self._kernels(progress)
-        if self._device.type == "cpu":
-            keep_freed_memory()
         checkpoint = open_checkpoint(config.model, config.load_format)
         model_config = ModelConfig.from_hf(_merged(checkpoint.config, config.hf_overrides))
         dtype = _dtype(config.dtype, model_config.dtype, self._device)
@@ -134,6 +132,10 @@ class Runner:
         self._model = create_model(model_config, backend, longest)
         self._fill(checkpoint, blocks, _in_words(progress))
         finish_loading(self._model)
+        # The files stay mapped, and count as memory of this process, as long as these are there.
+        del checkpoint, blocks
+        if self._device.type == "cpu":
+            keep_freed_memory()
         kv_dtype = _kv_dtype(config.kv_cache_dtype, dtype)
         groups = kv_cache.layer_groups(model_config, config.block_size, kv_dtype, longest)
         plan = self._plan(groups, model_config)

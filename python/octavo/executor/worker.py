@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from octavo.executor.channel import Channel, PeerDiedError, SharedMemory
+from octavo.executor.machine import drop_start_up_pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,6 +86,7 @@ def _load(channel: Channel) -> Runner:
 
     runner = Runner(config)
     facts = runner.load(lambda text: channel.send({"type": "progress", "text": text}))
+    drop_start_up_pages()
     if runner.own_core is not None:
         os.sched_setaffinity(0, {runner.own_core})
     channel.send({"type": "loaded", "facts": asdict(facts)})
