@@ -1,6 +1,7 @@
 """Octavo's Rust core."""
 
 import os
+from collections.abc import Sequence
 from typing import Any, final
 
 from typing_extensions import Buffer
@@ -286,12 +287,15 @@ class CpuKernels:
         """The name of the instruction set in use."""
 
     def rms_norm(
-        self, x: _Matrix, residual: _Matrix | None, weight: _Vector, eps: float, out: _Matrix
+        self, x: _Matrix, residual: _Matrix | None, parts: int, weight: _Vector, eps: float, out: _Matrix
     ) -> None:
-        """`out = norm(x) * weight`; with `residual`, of `residual += x`."""
+        """`out = norm(x) * weight` of each part of a row; with `residual`, of `residual += x`."""
 
     def gate_and_mul(self, gelu: bool, x: _Matrix, n: int, out: _Matrix) -> None:
         """`out = silu(gate) * up` of rows of 2 n."""
+
+    def scale(self, x: _Matrix, n: int, factor: float) -> None:
+        """Multiply rows of `n` elements in place."""
 
     def embedding(self, table: _Matrix, n: int, ids: int, wide: bool, out: _Matrix) -> None:
         """Rows of `table` by id; `wide` ids are int64, others int32."""
@@ -325,6 +329,20 @@ class CpuKernels:
     ) -> None:
         """Attention of all rows over the paged cache."""
 
+    def record(self, on: bool) -> None:
+        """Whether to keep calls from here on; those kept before are dropped."""
+
+    def recorded(
+        self,
+        tokens: int,
+        ids: int,
+        positions: int,
+        groups: Sequence[tuple[tuple[int, int, int, int, int], int]],
+        out: int,
+        made: Sequence[tuple[int, int]],
+    ) -> CpuProgram:
+        """The kept calls as one pass. Raises ValueError where they use anything but inputs and `made`."""
+
     def greedy(self, logits: _Matrix, vocab: int, values: int, tokens: int) -> None:
         """The largest logit of each row and its token."""
 
@@ -337,6 +355,22 @@ class CpuKernels:
         self, logits: _Matrix, vocab: int, parameters: tuple[int, int, int, int, int], tokens: int
     ) -> None:
         """Draw a token a row."""
+
+@final
+class CpuProgram:
+    """A recorded forward pass."""
+
+    def run(
+        self,
+        tokens: int,
+        ids: int,
+        positions: int,
+        groups: Sequence[tuple[tuple[int, int, int, int, int], int]],
+        out: int,
+    ) -> None:
+        """Run it on `tokens` tokens: addresses of ids, positions, each group's rows and slots, the output."""
+
+    def __len__(self) -> int: ...
 
 @final
 class Int8Weight:

@@ -10,6 +10,8 @@ import torch
 import transformers
 from paged import load, logits_in_chunks
 
+from octavo.ops.cpu_program import CpuForward, record
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -101,6 +103,36 @@ def test_logits(family: str, tmp_path: Path) -> None:
             expected = model(sequence.unsqueeze(0)).logits[0]
             difference = float((actual - expected).abs().max())
             assert difference < 2e-4 * max(1.0, float(expected.abs().max())), difference
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_recorded_pass_has_the_same_bits(family: str, tmp_path: Path) -> None:
+    """On steps of other sizes than the recorded one."""
+    reference(family).save_pretrained(tmp_path)
+    config, ours = load(tmp_path, max_model_len=200)
+    generator = torch.Generator().manual_seed(3)
+    sequences = [torch.randint(0, 300, (length,), generator=generator) for length in (75, 1, 40, 23)]
+    chunks = [7, 1, 16, 3, 13, 1, 29]
+    expected = logits_in_chunks(config, ours, sequences, chunks)
+    again = logits_in_chunks(config, ours, sequences, chunks, bind=CpuForward)
+    for sequence, logits in zip(expected, again, strict=True):
+        assert torch.equal(sequence, logits)
+
+
+def test_what_torch_computes_is_not_recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A pass with an op of torch's own runs op by op, and the log names the op."""
+    reference("llama").save_pretrained(tmp_path)
+    config, ours = load(tmp_path, max_model_len=200)
+    plain = ours.model.layers[1].mlp.forward
+    ours.model.layers[1].mlp.forward = lambda x: plain(x).mul_(2)
+    sequences = [torch.arange(9), torch.arange(5)]
+    with pytest.raises(ValueError, match=r"aten\.mul_"):
+        logits_in_chunks(config, ours, sequences, [4], bind=CpuForward)
+    expected = logits_in_chunks(config, ours, sequences, [4])
+    with caplog.at_level("INFO", logger="octavo"):
+        actual = logits_in_chunks(config, ours, sequences, [4], bind=record)
+    assert "aten.mul_" in caplog.text
+    assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 @pytest.mark.parametrize(("max_model_len", "length"), [(64, 50), (200, 90)])

@@ -45,7 +45,7 @@ class HostTier:
                 cache.index_copy_(0, on_device, self._slots[slots, layer].to(self._device))
 
 
-def load_cost_tokens(caches: Sequence[Tensor], compute: Callable[[], None], tokens: int) -> float:
+def load_cost_tokens(caches: Sequence[Tensor], compute: Callable[[], object], tokens: int) -> float:
     """What copying one block costs, in prompt tokens computed in the same time.
 
     `compute` computes a prompt of `tokens` tokens. Both are tried a few times and the fastest counts.
@@ -59,7 +59,7 @@ def load_cost_tokens(caches: Sequence[Tensor], compute: Callable[[], None], toke
     return tokens * _seconds(copy, caches[0].device) / _seconds(compute, caches[0].device)
 
 
-def _seconds(work: Callable[[], None], device: torch.device) -> float:
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
     best = float("inf")
     for _ in range(_TRIES):
         start = time.perf_counter()

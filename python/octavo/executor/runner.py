@@ -143,6 +143,7 @@ class Runner:
         table_blocks = -(-plan.max_model_len // config.block_size)
         in_order = sorted((layer, at) for at, group in enumerate(groups) for layer in group.layers)
         group_of_layer = [at for _, at in in_order]
+        self._forward = self._ops.record(self._model, self._caches, group_of_layer)
         self._rows = Rows(self._device, config.max_num_seqs, table_blocks, config.block_size, group_of_layer)
         self._sampler = Sampler(
             backend.ops, self._device, model_config.vocab_size, config.max_num_seqs, config.max_logprobs
@@ -187,9 +188,7 @@ class Runner:
         count = min(_MEASURED_TOKENS, self._config.max_num_batched_tokens)
         tokens = torch.zeros(count, dtype=torch.int64, device=self._device)
         metadata = [blank_prefill(count, self._config.block_size, self._device)] * len(self._caches)
-        return load_cost_tokens(
-            self._caches, lambda: self._model(tokens, tokens, metadata, self._caches), count
-        )
+        return load_cost_tokens(self._caches, lambda: self._forward(tokens, tokens, metadata), count)
 
     def _block_source(self, checkpoint: Checkpoint) -> BlockSource | None:
         """Quantised weights stay so on a CPU, unless a type of floats alone is asked for by name."""
@@ -231,7 +230,7 @@ class Runner:
         if rows == 0:
             return Pending(number, None, None, [])
         step = self._rows.prepare(frame, number, rows, num_tokens)
-        hidden = self._model(step.tokens, step.positions, step.metadata, self._caches)
+        hidden = self._forward(step.tokens, step.positions, step.metadata)
         prompt = self._prompt_logprobs(step, hidden) if len(step.prompt_tokens) else []
         return Pending(number, step, self._sample(step, hidden), prompt)
 

@@ -130,6 +130,7 @@ class Decoder(nn.Module):
         self.embed_tokens = Embedding(backend, config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(layers)
         self.norm = RMSNorm(backend, config.hidden_size, config.norm_eps)
+        self._scale = backend.ops.scale
         self.embedding_scale: float | None = None
         self.windows = config.windows
         self.rotary = RotaryEmbedding(backend, config.rope, max_model_len, config.max_position)
@@ -151,7 +152,7 @@ class Decoder(nn.Module):
         """
         x: Tensor = self.embed_tokens(tokens)
         if self.embedding_scale is not None:
-            x = x * self.embedding_scale
+            x = self._scale(x, self.embedding_scale)
         residual: Tensor | None = None
         rotate, rotate_local = partial(self.rotary, positions), partial(self.local_rotary, positions)
         for layer, window, kv_cache, rows in zip(self.layers, self.windows, kv_caches, metadata, strict=True):

@@ -7,21 +7,32 @@ replaces those that it names.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from octavo.ops import torch_attention, torch_dense, torch_int8, torch_quantized, torch_sampling
 from octavo.ops.metadata import AttentionMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import torch
     from torch import Tensor
 
     from octavo.quantization.blocks import Blocks
 
-__all__ = ["AttentionMetadata", "Ops", "PackedLinear", "select", "torch_ops"]
+__all__ = [
+    "AttentionMetadata",
+    "Forward",
+    "ModelForward",
+    "Ops",
+    "PackedLinear",
+    "op_by_op",
+    "select",
+    "torch_ops",
+]
 
 
 class RotaryOp(Protocol):
@@ -61,6 +72,23 @@ class PackedLinear(Protocol):
         """Rows of the weight by id: [tokens] -> [tokens, in]."""
 
 
+class ModelForward(Protocol):
+    """A model's forward pass; metadata and caches are each layer's."""
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        metadata: Sequence[AttentionMetadata],
+        kv_caches: Sequence[Tensor],
+    ) -> Tensor:
+        """Int64 [tokens] ids and positions -> hidden states [tokens, hidden]."""
+
+
+Forward = Callable[["Tensor", "Tensor", "Sequence[AttentionMetadata]"], "Tensor"]
+"""The same with the caches bound."""
+
+
 @dataclass(frozen=True)
 class Ops:
     """The implementations that a model uses. Contracts: the docstrings of the torch functions of the same
@@ -72,6 +100,7 @@ class Ops:
     rotary: RotaryOp
     silu_and_mul: Callable[[Tensor], Tensor]
     gelu_and_mul: Callable[[Tensor], Tensor]
+    scale: Callable[[Tensor, float], Tensor]
     embedding: Callable[[Tensor, Tensor], Tensor]
     pack_linear: Callable[[Tensor, Tensor | None], PackedLinear]
     pack_quantized_linear: Callable[[Sequence[Blocks | Tensor], Tensor | None], PackedLinear]
@@ -83,6 +112,13 @@ class Ops:
     draw: Callable[..., Tensor]
     penalize: Callable[..., Tensor]
     token_logprobs: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor, Tensor]]
+    record: Callable[[ModelForward, Sequence[Tensor], Sequence[int]], Forward]
+    """Binds a pass to its KV caches, given the group of each layer, and makes it as fast as the device can."""
+
+
+def op_by_op(forward: ModelForward, kv_caches: Sequence[Tensor], _groups: Sequence[int]) -> Forward:
+    """The pass as it is."""
+    return partial(forward, kv_caches=kv_caches)
 
 
 torch_ops = Ops(
@@ -91,6 +127,7 @@ torch_ops = Ops(
     rotary=torch_dense.rotary,
     silu_and_mul=torch_dense.silu_and_mul,
     gelu_and_mul=torch_dense.gelu_and_mul,
+    scale=torch_dense.scale,
     embedding=torch_dense.embedding,
     pack_linear=torch_dense.pack_linear,
     pack_quantized_linear=torch_quantized.pack_quantized_linear,
@@ -102,6 +139,7 @@ torch_ops = Ops(
     draw=torch_sampling.draw,
     penalize=torch_sampling.penalize,
     token_logprobs=torch_sampling.token_logprobs,
+    record=op_by_op,
 )
 
 
@@ -118,5 +156,7 @@ def select(device: torch.device, threads: int | None = None, cores: Sequence[int
     kernels = importlib.import_module("octavo.ops.cpu")
     if threads is not None:
         kernels.start_threads(threads, cores)
+    record = importlib.import_module("octavo.ops.cpu_program").record
     names = [field.name for field in fields(Ops)]
-    return replace(torch_ops, **{name: getattr(kernels, name) for name in names if hasattr(kernels, name)})
+    found = {name: getattr(kernels, name) for name in names if hasattr(kernels, name)}
+    return replace(torch_ops, **found, record=record)

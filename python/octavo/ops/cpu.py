@@ -6,6 +6,7 @@ the choice of instruction set. Until `start_threads` says otherwise, as many thr
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from octavo.ops.torch_attention import kv_row
 from octavo.quantization.blocks import Blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -32,6 +33,28 @@ _kernels = CpuKernels(torch.get_num_threads(), [])
 isa: str = _kernels.isa
 """The instruction set in use."""
 
+_made: list[Tensor] | None = None
+
+
+@contextmanager
+def recording() -> Iterator[tuple[CpuKernels, list[Tensor]]]:
+    """Keeps what kernels do meanwhile: (the kernels, which have the calls; the tensors made, which stay)."""
+    global _made  # noqa: PLW0603
+    _made = []
+    _kernels.record(True)
+    try:
+        yield _kernels, _made
+    finally:
+        _made = None
+        _kernels.record(False)
+
+
+def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    tensor = torch.empty(shape, dtype=dtype)
+    if _made is not None:
+        _made.append(tensor)
+    return tensor
+
 
 def start_threads(threads: int, cores: Sequence[int]) -> None:
     """Compute on `threads`, the caller among them, from here on. Each but the caller stays on the core of its
@@ -44,9 +67,11 @@ def start_threads(threads: int, cores: Sequence[int]) -> None:
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """See `torch_dense.rms_norm`."""
     width = weight.shape[0]
-    out = torch.empty(x.shape, dtype=x.dtype)
-    flat = x.reshape(-1, width)
-    _kernels.rms_norm(_rows(flat, width), None, _vector(weight), eps, _rows(out, width))
+    out = _empty(x.shape, x.dtype)
+    if x.dim() == 3 and x.shape[2] == width:
+        _kernels.rms_norm(_heads(x), None, x.shape[1], _vector(weight), eps, _heads(out))
+    else:
+        _kernels.rms_norm(_rows(x, width), None, 1, _vector(weight), eps, _rows(out, width))
     return out
 
 
@@ -55,8 +80,8 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
     width = weight.shape[0]
     if x.shape != residual.shape:
         raise ValueError(f"add_rms_norm: {tuple(x.shape)} onto {tuple(residual.shape)}")
-    out = torch.empty(x.shape, dtype=x.dtype)
-    _kernels.rms_norm(_rows(x, width), _rows(residual, width), _vector(weight), eps, _rows(out, width))
+    out = _empty(x.shape, x.dtype)
+    _kernels.rms_norm(_rows(x, width), _rows(residual, width), 1, _vector(weight), eps, _rows(out, width))
     return out, residual
 
 
@@ -92,15 +117,21 @@ def gelu_and_mul(x: Tensor) -> Tensor:
 
 def _gate_and_mul(x: Tensor, *, gelu: bool) -> Tensor:
     rows, width = x.shape
-    out = torch.empty((rows, width // 2), dtype=x.dtype)
+    out = _empty((rows, width // 2), x.dtype)
     _kernels.gate_and_mul(gelu, _rows(x, width), width // 2, _rows(out, width // 2))
     return out
+
+
+def scale(x: Tensor, factor: float) -> Tensor:
+    """See `torch_dense.scale`."""
+    _kernels.scale(_rows(x, x.shape[1]), x.shape[1], factor)
+    return x
 
 
 def embedding(tokens: Tensor, weight: Tensor) -> Tensor:
     """See `torch_dense.embedding`; IndexError-like ids are a ValueError."""
     wide, width = _wide_ids(tokens), weight.shape[1]
-    out = torch.empty((tokens.shape[0], width), dtype=weight.dtype)
+    out = _empty((tokens.shape[0], width), weight.dtype)
     _kernels.embedding(_rows(weight, width), width, tokens.data_ptr(), wide, _rows(out, width))
     return out
 
@@ -136,7 +167,7 @@ class PackedLinear:
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
         rows = _rows(x, self._in)
-        out = torch.empty((rows[2], self._out), dtype=x.dtype)
+        out = _empty((rows[2], self._out), x.dtype)
         self._multiply(rows, (out.data_ptr(), rows[1], rows[2], self._out))
         return out
 
@@ -145,7 +176,7 @@ class PackedLinear:
         if not isinstance(self._packed, PackedWeight) or self._packed.dtype != _CODES[dtype]:
             raise TypeError(f"rows of {dtype} are looked up in weights of that type")
         wide = _wide_ids(tokens)
-        out = torch.empty((tokens.shape[0], self._in), dtype=dtype)
+        out = _empty((tokens.shape[0], self._in), dtype)
         self._packed.rows(tokens.data_ptr(), wide, _rows(out, self._in))
         return out
 
@@ -180,7 +211,7 @@ class QuantizedLinear:
     def __call__(self, x: Tensor) -> Tensor:
         """[tokens, in] -> [tokens, out]."""
         rows = _rows(x, self._in)
-        out = torch.empty((rows[2], self._out), dtype=x.dtype)
+        out = _empty((rows[2], self._out), x.dtype)
         for start, inputs, product in self._products:
             place = out.data_ptr() + start * out.itemsize
             # Bound to a name: the kernel gets an address alone.
@@ -194,7 +225,7 @@ class QuantizedLinear:
         if inputs is not None or not isinstance(table, QuantizedWeight):
             raise TypeError("rows are looked up in blocks")
         wide = _wide_ids(tokens)
-        out = torch.empty((tokens.shape[0], self._in), dtype=dtype)
+        out = _empty((tokens.shape[0], self._in), dtype)
         table.rows(tokens.data_ptr(), wide, _rows(out, self._in))
         return out
 
@@ -270,6 +301,16 @@ def paged_attention(
 ) -> Tensor:
     """See `torch_attention.paged_attention`."""
     tokens, heads, head_dim = q.shape
+    out = _empty((tokens, heads, head_dim), q.dtype)
+    rows = sequences(metadata, kv_cache.shape[3])
+    _kernels.attention(
+        _heads(q), heads, _cache(kv_cache, head_dim), rows, scale, window, softcap, _heads(out)
+    )
+    return out
+
+
+def sequences(metadata: AttentionMetadata, block_size: int) -> tuple[int, int, int, int, int]:
+    """The sequences of a step: (number, addresses of starts, lengths and tables, entries of a table)."""
     starts, lens, tables = metadata.query_start, metadata.seq_lens, metadata.block_tables
     if (
         any(t.dtype is not torch.int32 for t in (starts, lens, tables))
@@ -280,16 +321,11 @@ def paged_attention(
     count = lens.shape[0]
     if starts.shape[0] != count + 1 or tables.shape[0] < count:
         raise ValueError(f"attention: {starts.shape[0]} starts, {count} lengths, {tables.shape[0]} tables")
-    if metadata.max_seq_len > tables.shape[1] * kv_cache.shape[3]:
+    if metadata.max_seq_len > tables.shape[1] * block_size:
         raise ValueError(
             f"attention: {metadata.max_seq_len} tokens do not fit a table of {tables.shape[1]} blocks"
         )
-    out = torch.empty((tokens, heads, head_dim), dtype=q.dtype)
-    rows = (count, starts.data_ptr(), lens.data_ptr(), tables.data_ptr(), tables.stride(0))
-    _kernels.attention(
-        _heads(q), heads, _cache(kv_cache, head_dim), rows, scale, window, softcap, _heads(out)
-    )
-    return out
+    return count, starts.data_ptr(), lens.data_ptr(), tables.data_ptr(), tables.stride(0)
 
 
 def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:

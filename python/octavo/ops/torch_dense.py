@@ -74,6 +74,11 @@ def embedding(tokens: Tensor, weight: Tensor) -> Tensor:
     return F.embedding(tokens, weight)
 
 
+def scale(x: Tensor, factor: float) -> Tensor:
+    """Multiplies [tokens, n] by a number, in place."""
+    return x.mul_(factor)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias`: [tokens, in], [out, in], [out] -> [tokens, out]."""
     rows = x.shape[0]

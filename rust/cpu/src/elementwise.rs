@@ -71,10 +71,30 @@ pub unsafe fn rms_norm(
     eps: f32,
     out: MatMut,
 ) {
+    // SAFETY: the caller's.
+    unsafe { rms_norm_parts(cpu, x, residual, 1, weight, eps, out) }
+}
+
+/// The same for rows that hold `parts` vectors side by side, each normalised by itself: the heads of a token.
+///
+/// # Safety
+/// As of [`rms_norm`], with `parts * weight.len` elements in a row.
+///
+/// # Panics
+/// When the matrices differ in rows.
+pub unsafe fn rms_norm_parts(
+    cpu: &Cpu,
+    x: MatRef,
+    residual: Option<MatMut>,
+    parts: usize,
+    weight: VecRef,
+    eps: f32,
+    out: MatMut,
+) {
     assert!(x.rows == out.rows && residual.is_none_or(|r| r.rows == x.rows), "rms_norm: rows differ");
-    let call = AssumeSync(RmsNorm { x, residual, weight, eps, out, rows: (0, 0) });
-    over_rows(cpu, x.rows, weight.len, |rows| {
-        let call = RmsNorm { rows: (rows.start, rows.end), ..call.get() };
+    let call = AssumeSync(RmsNorm { x, residual, parts, weight, eps, out, range: (0, 0) });
+    over_rows(cpu, x.rows * parts, weight.len, |vectors| {
+        let call = RmsNorm { range: (vectors.start, vectors.end), ..call.get() };
         // SAFETY: the set is available; matrices are as the caller promises and ranges do not overlap.
         unsafe { dispatch(cpu.isa, call) }
     });
@@ -84,10 +104,12 @@ pub unsafe fn rms_norm(
 struct RmsNorm {
     x: MatRef,
     residual: Option<MatMut>,
+    parts: usize,
     weight: VecRef,
     eps: f32,
     out: MatMut,
-    rows: (usize, usize),
+    /// Vectors: row times `parts` plus part.
+    range: (usize, usize),
 }
 
 impl Kernel for RmsNorm {
@@ -95,12 +117,13 @@ impl Kernel for RmsNorm {
     #[inline(always)]
     unsafe fn run<V: F32x16>(self) {
         let n = self.weight.len;
-        for row in self.rows.0..self.rows.1 {
-            // SAFETY: the caller's: rows have `n` elements.
+        for vector in self.range.0..self.range.1 {
+            let (row, first) = (vector / self.parts, vector % self.parts * n);
+            // SAFETY: the caller's: rows have `parts * n` elements.
             unsafe {
-                let mut from = (self.x.dtype, self.x.row(row));
+                let mut from = (self.x.dtype, self.x.row(row).add(first * self.x.dtype.size()));
                 if let Some(residual) = self.residual {
-                    let to = residual.row(row);
+                    let to = residual.row(row).add(first * residual.dtype.size());
                     for i in (0..n).step_by(LANES) {
                         let count = LANES.min(n - i);
                         let sum = load::<V>(residual.dtype, to, i, count).add(load(from.0, from.1, i, count));
@@ -114,7 +137,7 @@ impl Kernel for RmsNorm {
                     squares = x.fma(x, squares);
                 }
                 let scale = V::splat(1.0 / (squares.sum() / n as f32 + self.eps).sqrt());
-                let to = self.out.row(row);
+                let to = self.out.row(row).add(first * self.out.dtype.size());
                 for i in (0..n).step_by(LANES) {
                     let count = LANES.min(n - i);
                     let x = load::<V>(from.0, from.1, i, count);
@@ -193,6 +216,42 @@ unsafe fn gelu_slope<V: F32x16>(x: V) -> V {
     unsafe {
         let inner = V::splat(1.0).add(V::splat(0.044_715).mul(x.mul(x)));
         V::splat(FACTOR).mul(x.mul(inner))
+    }
+}
+
+/// Multiplies rows of `n` elements by `factor` in place.
+///
+/// # Safety
+/// Rows have `n` elements.
+pub unsafe fn scale_rows(cpu: &Cpu, x: MatMut, n: usize, factor: f32) {
+    over_rows(cpu, x.rows, n, |rows| {
+        // SAFETY: the set is available; the matrix is as the caller promises and ranges do not overlap.
+        unsafe { dispatch(cpu.isa, Scale { x, n, factor, rows }) }
+    });
+}
+
+struct Scale {
+    x: MatMut,
+    n: usize,
+    factor: f32,
+    rows: Range<usize>,
+}
+
+impl Kernel for Scale {
+    type Output = ();
+    #[inline(always)]
+    unsafe fn run<V: F32x16>(self) {
+        for row in self.rows {
+            // SAFETY: the caller's: rows have `n` elements.
+            unsafe {
+                let at = self.x.row(row);
+                for i in (0..self.n).step_by(LANES) {
+                    let count = LANES.min(self.n - i);
+                    let x = load::<V>(self.x.dtype, at, i, count);
+                    store(x.mul(V::splat(self.factor)), self.x.dtype, at, i, count);
+                }
+            }
+        }
     }
 }
 

@@ -6,23 +6,24 @@
 #![allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools)]
 
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use octavo_cpu::attention::{Attention, attend};
-use octavo_cpu::elementwise::{Ints, VecRef, embedding, gelu_and_mul, rms_norm, silu_and_mul};
-use octavo_cpu::linear::{WeightRef, linear, packed_rows};
-use octavo_cpu::rope::{CacheMut, Rotation, rotary, write_kv};
+use octavo_cpu::linear::WeightRef;
 use octavo_cpu::sampling::{DrawRows, LogprobsOut, draw, greedy, token_logprobs};
-use octavo_cpu::{CacheType, Cpu, DType, MatMut, MatRef};
-use pyo3::exceptions::PyValueError;
+use octavo_cpu::{CacheType, Cpu, DType, MatRef};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::call::{self, Call, CosSin, Live, Sequences, Vector, Weight};
 use crate::enter::{Failure, enter};
+use crate::program::{Group, Inputs, Made, Program};
 
 /// A matrix from Python: address, type, rows, elements from row to row.
 pub(crate) type Matrix = (usize, u8, usize, usize);
-/// A vector from Python: address, type, elements.
-type Vector = (usize, u8, usize);
+/// A layer's KV cache: address, type, blocks, KV heads, tokens of a block, values of a head.
+type Cache = (usize, u8, usize, usize, usize, usize);
+/// Sequences: number, addresses of int32 query starts, lengths and block tables, entries from table to table.
+type Rows = (usize, usize, usize, usize, usize);
 
 pub(crate) fn dtype(code: u8) -> PyResult<DType> {
     match code {
@@ -38,16 +39,20 @@ fn cache_type(code: u8) -> PyResult<CacheType> {
     if code == 3 { Ok(CacheType::Int8) } else { dtype(code).map(CacheType::Float) }
 }
 
-pub(crate) fn view((data, code, rows, stride): Matrix) -> PyResult<MatRef> {
+pub(crate) fn matrix((data, code, rows, stride): Matrix) -> PyResult<call::Matrix> {
+    Ok(call::Matrix { data, dtype: dtype(code)?, rows, stride })
+}
+
+fn view((data, code, rows, stride): Matrix) -> PyResult<MatRef> {
     Ok(MatRef { data: data as *const u8, dtype: dtype(code)?, rows, stride })
 }
 
-pub(crate) fn view_mut((data, code, rows, stride): Matrix) -> PyResult<MatMut> {
-    Ok(MatMut { data: data as *mut u8, dtype: dtype(code)?, rows, stride })
+fn cache((data, code, num_blocks, kv_heads, block_size, head_dim): Cache) -> PyResult<call::Cache> {
+    Ok(call::Cache { data, kind: cache_type(code)?, num_blocks, kv_heads, block_size, head_dim })
 }
 
-pub(crate) fn ints(data: usize, wide: bool) -> Ints {
-    if wide { Ints::I64(data as *const i64) } else { Ints::I32(data as *const i32) }
+fn sequences((count, starts, lens, tables, table_stride): Rows) -> Sequences {
+    Sequences { count, starts, lens, tables, table_stride }
 }
 
 /// Lets the closure that leaves the GIL carry plain pointers.
@@ -55,11 +60,7 @@ pub(crate) struct Carry<T>(pub T);
 // SAFETY: the caller holds the tensors until the call returns, and only that call uses the pointers.
 unsafe impl<T> Send for Carry<T> {}
 
-pub(crate) fn run<T>(
-    py: Python<'_>,
-    call: T,
-    work: impl FnOnce(T) -> Result<(), String> + Send,
-) -> PyResult<()> {
+fn run<T>(py: Python<'_>, call: T, work: impl FnOnce(T) -> Result<(), String> + Send) -> PyResult<()> {
     let call = Carry(call);
     enter(py, move || {
         let Carry(call) = { call };
@@ -67,10 +68,32 @@ pub(crate) fn run<T>(
     })
 }
 
+/// What all kernel calls share.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    pub cpu: Cpu,
+    /// The calls since recording began.
+    recorded: Mutex<Option<Vec<Call<Live>>>>,
+}
+
+impl Kernels {
+    /// Runs a call, and keeps it while recording.
+    pub fn issue(&self, py: Python<'_>, call: Call<Live>) -> PyResult<()> {
+        enter(py, || {
+            // SAFETY: `ops.cpu` has checked the shapes and holds the tensors.
+            unsafe { call.run(&self.cpu) }.map_err(Failure::Invalid)
+        })?;
+        if let Some(calls) = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            calls.push(call);
+        }
+        Ok(())
+    }
+}
+
 /// An instruction set and threads.
 #[pyclass(frozen)]
 #[derive(Debug)]
-pub struct CpuKernels(pub(crate) Arc<Cpu>);
+pub struct CpuKernels(pub(crate) Arc<Kernels>);
 
 #[pymethods]
 impl CpuKernels {
@@ -80,42 +103,41 @@ impl CpuKernels {
     fn new(threads: usize, cores: Vec<usize>) -> PyResult<Self> {
         let cpu = Cpu::new(threads).map_err(PyValueError::new_err)?;
         cpu.pool.bind(&cores).map_err(PyValueError::new_err)?;
-        Ok(Self(Arc::new(cpu)))
+        Ok(Self(Arc::new(Kernels { cpu, recorded: Mutex::new(None) })))
     }
 
     /// The name of the instruction set in use.
     #[getter]
     fn isa(&self) -> String {
-        self.0.isa.to_string()
+        self.0.cpu.isa.to_string()
     }
 
-    /// `out = norm(x) * weight`; with `residual`, of `residual += x`.
-    #[pyo3(signature = (x, residual, weight, eps, out))]
+    /// `out = norm(x) * weight` of each of the `parts` vectors of a row; with `residual`, of `residual += x`. `weight` is
+    /// (address, type, elements).
+    #[pyo3(signature = (x, residual, parts, weight, eps, out))]
     fn rms_norm(
         &self,
         py: Python<'_>,
         x: Matrix,
         residual: Option<Matrix>,
-        weight: Vector,
+        parts: usize,
+        weight: (usize, u8, usize),
         eps: f32,
         out: Matrix,
     ) -> PyResult<()> {
-        let weight = VecRef { data: weight.0 as *const u8, dtype: dtype(weight.1)?, len: weight.2 };
-        let call = (view(x)?, residual.map(view_mut).transpose()?, weight, view_mut(out)?);
-        run(py, call, |(x, residual, weight, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes.
-            unsafe { rms_norm(&self.0, x, residual, weight, eps, out) };
-            Ok(())
-        })
+        let weight = Vector { data: weight.0, dtype: dtype(weight.1)?, len: weight.2 };
+        let (x, residual, out) = (matrix(x)?, residual.map(matrix).transpose()?, matrix(out)?);
+        self.0.issue(py, Call::RmsNorm { x, residual, parts, weight, eps, out })
     }
 
     /// `out = silu(gate) * up` of rows of 2 n, or with `gelu(gate)`.
     fn gate_and_mul(&self, py: Python<'_>, gelu: bool, x: Matrix, n: usize, out: Matrix) -> PyResult<()> {
-        run(py, (view(x)?, view_mut(out)?), |(x, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes.
-            unsafe { if gelu { gelu_and_mul(&self.0, x, n, out) } else { silu_and_mul(&self.0, x, n, out) } };
-            Ok(())
-        })
+        self.0.issue(py, Call::GateAndMul { gelu, x: matrix(x)?, n, out: matrix(out)? })
+    }
+
+    /// Multiplies rows of `n` elements in place.
+    fn scale(&self, py: Python<'_>, x: Matrix, n: usize, factor: f32) -> PyResult<()> {
+        self.0.issue(py, Call::Scale { x: matrix(x)?, n, factor })
     }
 
     /// Rows of `table` by id; `wide` ids are int64, others int32.
@@ -128,10 +150,7 @@ impl CpuKernels {
         wide: bool,
         out: Matrix,
     ) -> PyResult<()> {
-        run(py, (view(table)?, ints(ids, wide), view_mut(out)?), |(table, ids, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes; ids are checked by the kernel.
-            unsafe { embedding(&self.0, table, n, ids, out) }
-        })
+        self.0.issue(py, Call::Embedding { table: matrix(table)?, n, ids, wide, out: matrix(out)? })
     }
 
     /// Rotates `q_heads` heads of `q` and `k_heads` of `k` in place. `table` is (address, rows, rotary_dim) of
@@ -148,86 +167,60 @@ impl CpuKernels {
         table: (usize, usize, usize),
         interleaved: bool,
     ) -> PyResult<()> {
-        let rotation = Rotation {
-            positions: ints(positions, true),
-            cos_sin: table.0 as *const f32,
-            max_position: table.1,
-            rotary_dim: table.2,
-            interleaved,
-        };
-        run(py, (rotation, view_mut(q)?, view_mut(k)?), |(rotation, q, k)| {
-            // SAFETY: `ops.cpu` has checked the shapes; positions are checked by the kernel.
-            unsafe {
-                rotary(&self.0, rotation, q, q_heads, head_dim)?;
-                rotary(&self.0, rotation, k, k_heads, head_dim)
-            }
-        })
+        let (data, rows, rotary_dim) = table;
+        let table = CosSin { data, rows, rotary_dim, interleaved };
+        let (q, k) = (matrix(q)?, matrix(k)?);
+        self.0.issue(py, Call::Rotary { positions, q, q_heads, k, k_heads, head_dim, table })
     }
 
-    /// Writes keys and values to their slots. `cache` is (address, type, num_blocks, kv_heads, block_size, head_dim);
-    /// slots are int64.
-    fn write_kv(
-        &self,
-        py: Python<'_>,
-        k: Matrix,
-        v: Matrix,
-        cache: (usize, u8, usize, usize, usize, usize),
-        slots: usize,
-    ) -> PyResult<()> {
-        let (data, code, num_blocks, kv_heads, block_size, head_dim) = cache;
-        let (data, kind) = (data as *mut u8, cache_type(code)?);
-        let cache = CacheMut { data, kind, num_blocks, kv_heads, block_size, head_dim };
-        run(py, (view(k)?, view(v)?, cache, slots as *const i64), |(k, v, cache, slots)| {
-            // SAFETY: `ops.cpu` has checked the shapes; slots are checked by the kernel.
-            unsafe { write_kv(&self.0, k, v, cache, slots) }
-        })
+    /// Writes keys and values to their slots, which are int64.
+    fn write_kv(&self, py: Python<'_>, k: Matrix, v: Matrix, kv_cache: Cache, slots: usize) -> PyResult<()> {
+        self.0.issue(py, Call::WriteKv { k: matrix(k)?, v: matrix(v)?, cache: cache(kv_cache)?, slots })
     }
 
-    /// Attends `q` of `heads` heads to the rows' blocks. `rows` is (number, address of int32 query starts, address of
-    /// int32 sequence lengths, address of int32 block tables, entries from table to table).
-    #[pyo3(signature = (q, heads, cache, rows, scale, window, softcap, out))]
+    /// Attends `q` of `heads` heads to the rows' blocks.
+    #[pyo3(signature = (q, heads, kv_cache, rows, scale, window, softcap, out))]
     fn attention(
         &self,
         py: Python<'_>,
         q: Matrix,
         heads: usize,
-        cache: (usize, u8, usize, usize, usize, usize),
-        rows: (usize, usize, usize, usize, usize),
+        kv_cache: Cache,
+        rows: Rows,
         scale: f32,
         window: Option<usize>,
         softcap: Option<f32>,
         out: Matrix,
     ) -> PyResult<()> {
-        let (data, code, num_blocks, kv_heads, block_size, head_dim) = cache;
-        let (count, starts, lens, tables, table_stride) = rows;
-        // SAFETY: `ops.cpu` passes arrays of `count + 1` and `count` elements that outlive the call.
-        let (query_start, seq_lens) = unsafe {
-            (
-                slice::from_raw_parts(starts as *const i32, count + 1),
-                slice::from_raw_parts(lens as *const i32, count),
-            )
-        };
-        let call = Attention {
-            q: view(q)?,
-            cache: data as *const u8,
-            cache_type: cache_type(code)?,
-            num_blocks,
-            block_size,
-            heads,
-            kv_heads,
-            head_dim,
-            query_start,
-            seq_lens,
-            block_tables: tables as *const i32,
-            table_stride,
-            scale,
-            window,
-            softcap,
-        };
-        run(py, (call, view_mut(out)?), |(call, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes; lengths and blocks are checked by the kernel.
-            unsafe { attend(&self.0, &call, out) }
-        })
+        let (q, cache, sequences, out) = (matrix(q)?, cache(kv_cache)?, sequences(rows), matrix(out)?);
+        self.0.issue(py, Call::Attention { q, heads, cache, sequences, scale, window, softcap, out })
+    }
+
+    /// Whether calls are kept from here on; those kept before are dropped.
+    fn record(&self, on: bool) {
+        *self.0.recorded.lock().unwrap_or_else(PoisonError::into_inner) = on.then(Vec::new);
+    }
+
+    /// The kept calls as one pass, and an end to keeping them. `ids`, `positions`, `groups` and `out` are as in [`CpuProgram::run`]; `made` is the
+    /// address and bytes of each tensor that was made meanwhile, all of which still live.
+    ///
+    /// Raises ValueError where a call works on anything else.
+    fn recorded(
+        &self,
+        tokens: usize,
+        ids: usize,
+        positions: usize,
+        groups: Vec<(Rows, usize)>,
+        out: usize,
+        made: Vec<(usize, usize)>,
+    ) -> PyResult<CpuProgram> {
+        let calls = self.0.recorded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let calls = calls.ok_or_else(|| PyRuntimeError::new_err("nothing is being recorded"))?;
+        let groups = step_groups(groups);
+        let made: Vec<_> = made.into_iter().map(|(address, bytes)| Made { address, bytes }).collect();
+        let inputs = Inputs { tokens, ids, positions, groups: &groups, out };
+        let program = Program::new(&calls, &inputs, &made).map_err(PyValueError::new_err)?;
+        Ok(CpuProgram { program: Mutex::new(program), kernels: Arc::clone(&self.0) })
     }
 
     /// The largest of each row of float32 logits, to float32 `values` and int64 `tokens`.
@@ -241,7 +234,7 @@ impl CpuKernels {
     ) -> PyResult<()> {
         run(py, (view(logits)?, values as *mut f32, tokens as *mut i64), |(logits, values, tokens)| {
             // SAFETY: `ops.cpu` has checked the shapes.
-            unsafe { greedy(&self.0, logits, vocab, values, tokens) };
+            unsafe { greedy(&self.0.cpu, logits, vocab, values, tokens) };
             Ok(())
         })
     }
@@ -266,7 +259,7 @@ impl CpuKernels {
         };
         run(py, (view(logits)?, tokens as *const i64, out), |(logits, tokens, out)| {
             // SAFETY: `ops.cpu` has checked the shapes; tokens are checked by the kernel.
-            unsafe { token_logprobs(&self.0, logits, vocab, tokens, out) }
+            unsafe { token_logprobs(&self.0.cpu, logits, vocab, tokens, out) }
         })
     }
 
@@ -290,9 +283,48 @@ impl CpuKernels {
         };
         run(py, (view(logits)?, call), |(logits, call)| {
             // SAFETY: `ops.cpu` has checked the shapes.
-            unsafe { draw(&self.0, logits, vocab, call) };
+            unsafe { draw(&self.0.cpu, logits, vocab, call) };
             Ok(())
         })
+    }
+}
+
+fn step_groups(groups: Vec<(Rows, usize)>) -> Vec<Group> {
+    groups.into_iter().map(|(rows, slots)| Group { sequences: sequences(rows), slots }).collect()
+}
+
+/// A recorded forward pass.
+#[pyclass(frozen)]
+#[derive(Debug)]
+pub struct CpuProgram {
+    program: Mutex<Program>,
+    kernels: Arc<Kernels>,
+}
+
+#[pymethods]
+impl CpuProgram {
+    /// Runs the pass on `tokens` tokens: addresses of int64 ids and positions, of each group of layers its rows and int64
+    /// slots, and of the output.
+    fn run(
+        &self,
+        py: Python<'_>,
+        tokens: usize,
+        ids: usize,
+        positions: usize,
+        groups: Vec<(Rows, usize)>,
+        out: usize,
+    ) -> PyResult<()> {
+        let groups = step_groups(groups);
+        let inputs = Inputs { tokens, ids, positions, groups: &groups, out };
+        enter(py, || {
+            let mut program = self.program.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: `ops.cpu_program` passes tensors of these shapes and holds them; it also holds the model.
+            unsafe { program.run(&self.kernels.cpu, &inputs) }.map_err(Failure::Invalid)
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
@@ -300,8 +332,8 @@ impl CpuKernels {
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub struct PackedWeight {
-    weight: octavo_cpu::linear::PackedWeight,
-    cpu: Arc<Cpu>,
+    weight: Arc<octavo_cpu::linear::PackedWeight>,
+    kernels: Arc<Kernels>,
 }
 
 #[pymethods]
@@ -317,7 +349,7 @@ impl PackedWeight {
         k: usize,
         bias: usize,
     ) -> PyResult<Self> {
-        let cpu = Arc::clone(&kernels.0);
+        let kernels = Arc::clone(&kernels.0);
         let call =
             Carry((WeightRef { data: data as *const u8, dtype: dtype(code)?, n, k }, bias as *const f32));
         enter(py, move || {
@@ -325,9 +357,9 @@ impl PackedWeight {
             // SAFETY: `ops.cpu` has checked the shapes.
             let weight = unsafe {
                 let bias = (!bias.is_null()).then(|| slice::from_raw_parts(bias, n));
-                octavo_cpu::linear::PackedWeight::pack(&cpu.pool, weight, bias)
+                octavo_cpu::linear::PackedWeight::pack(&kernels.cpu.pool, weight, bias)
             };
-            Ok::<_, Failure>(Self { weight, cpu })
+            Ok::<_, Failure>(Self { weight: Arc::new(weight), kernels })
         })
     }
 
@@ -349,25 +381,21 @@ impl PackedWeight {
 
     /// `out = x @ weight.T + bias`.
     fn linear(&self, py: Python<'_>, x: Matrix, out: Matrix) -> PyResult<()> {
-        run(py, (view(x)?, view_mut(out)?), |(x, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes.
-            unsafe { linear(&self.cpu, &self.weight, x, out) };
-            Ok(())
-        })
+        let weight = Weight::Dense(Arc::clone(&self.weight));
+        self.kernels.issue(py, Call::Linear { weight, x: matrix(x)?, out: matrix(out)? })
     }
 
     /// Rows of the weight by id, of its type and without the bias; `wide` ids are int64, others int32.
     fn rows(&self, py: Python<'_>, ids: usize, wide: bool, out: Matrix) -> PyResult<()> {
-        run(py, (ints(ids, wide), view_mut(out)?), |(ids, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes and types; ids are checked by the kernel.
-            unsafe { packed_rows(&self.cpu, &self.weight, ids, out) }
-        })
+        let weight = Weight::Dense(Arc::clone(&self.weight));
+        self.kernels.issue(py, Call::WeightRows { weight, ids, wide, out: matrix(out)? })
     }
 }
 
 /// Adds the classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CpuKernels>()?;
+    module.add_class::<CpuProgram>()?;
     module.add_class::<PackedWeight>()?;
     module.add_class::<crate::quantized::QuantizedWeight>()
 }

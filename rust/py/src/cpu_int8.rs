@@ -3,19 +3,18 @@
 use std::slice;
 use std::sync::Arc;
 
-use octavo_cpu::Cpu;
-use octavo_cpu::quant::int8_linear;
 use pyo3::prelude::*;
 
-use crate::cpu::{Carry, CpuKernels, Matrix, run, view, view_mut};
+use crate::call::{Call, Weight};
+use crate::cpu::{Carry, CpuKernels, Kernels, Matrix, matrix};
 use crate::enter::{Failure, enter};
 
 /// An 8-bit weight in the kernels' own order.
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub struct Int8Weight {
-    weight: octavo_cpu::quant::Int8Weight,
-    cpu: Arc<Cpu>,
+    weight: Arc<octavo_cpu::quant::Int8Weight>,
+    kernels: Arc<Kernels>,
 }
 
 #[pymethods]
@@ -32,7 +31,7 @@ impl Int8Weight {
         k: usize,
         bias: usize,
     ) -> PyResult<Self> {
-        let cpu = Arc::clone(&kernels.0);
+        let kernels = Arc::clone(&kernels.0);
         let call = Carry((data as *const i8, scale as *const f32, bias as *const f32));
         enter(py, move || {
             let Carry((data, scale, bias)) = { call };
@@ -44,8 +43,8 @@ impl Int8Weight {
                     (!bias.is_null()).then(|| slice::from_raw_parts(bias, n)),
                 )
             };
-            octavo_cpu::quant::Int8Weight::pack(&cpu.pool, data, scale, (n, k), bias)
-                .map(|weight| Self { weight, cpu })
+            octavo_cpu::quant::Int8Weight::pack(&kernels.cpu.pool, data, scale, (n, k), bias)
+                .map(|weight| Self { weight: Arc::new(weight), kernels })
                 .map_err(Failure::Invalid)
         })
     }
@@ -58,11 +57,8 @@ impl Int8Weight {
 
     /// `out = quantize(x) @ weight.T * scales + bias`.
     fn linear(&self, py: Python<'_>, x: Matrix, out: Matrix) -> PyResult<()> {
-        run(py, (view(x)?, view_mut(out)?), |(x, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes.
-            unsafe { int8_linear(&self.cpu, &self.weight, x, out) };
-            Ok(())
-        })
+        let weight = Weight::Int8(Arc::clone(&self.weight));
+        self.kernels.issue(py, Call::Linear { weight, x: matrix(x)?, out: matrix(out)? })
     }
 }
 

@@ -6,6 +6,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "PyO3 extracts arguments by value")]
 
 mod buffer;
+mod call;
 mod client;
 mod cpu;
 mod cpu_int8;
@@ -17,6 +18,7 @@ mod gguf;
 mod kv_events;
 mod log;
 mod options;
+mod program;
 mod prompt;
 mod quantized;
 mod server;

@@ -3,14 +3,14 @@
 use std::slice;
 use std::sync::Arc;
 
-use octavo_cpu::Cpu;
 use octavo_cpu::linear::WeightRef;
-use octavo_cpu::quant::{Format, quantize_rows, quantized_linear, quantized_rows};
+use octavo_cpu::quant::{Format, quantize_rows};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::cpu::{Carry, CpuKernels, Matrix, dtype, ints, run, view, view_mut};
+use crate::call::{Call, Weight};
+use crate::cpu::{Carry, CpuKernels, Kernels, Matrix, dtype, matrix};
 use crate::enter::{Failure, enter};
 
 fn format(ggml_type: u32) -> PyResult<Format> {
@@ -23,8 +23,8 @@ fn format(ggml_type: u32) -> PyResult<Format> {
 #[pyclass(frozen)]
 #[derive(Debug)]
 pub struct QuantizedWeight {
-    weight: octavo_cpu::quant::QuantizedWeight,
-    cpu: Arc<Cpu>,
+    weight: Arc<octavo_cpu::quant::QuantizedWeight>,
+    kernels: Arc<Kernels>,
 }
 
 #[pymethods]
@@ -41,7 +41,7 @@ impl QuantizedWeight {
         k: usize,
         bias: usize,
     ) -> PyResult<Self> {
-        let (cpu, format) = (Arc::clone(&kernels.0), format(ggml_type)?);
+        let (kernels, format) = (Arc::clone(&kernels.0), format(ggml_type)?);
         let (data, size) = data;
         let call = Carry((data as *const u8, bias as *const f32));
         enter(py, move || {
@@ -51,9 +51,10 @@ impl QuantizedWeight {
                 let bias = (!bias.is_null()).then(|| slice::from_raw_parts(bias, n));
                 (slice::from_raw_parts(data, size), bias)
             };
-            let weight = octavo_cpu::quant::QuantizedWeight::pack(&cpu.pool, format, data, (n, k), bias)
-                .map_err(Failure::Invalid)?;
-            Ok::<_, Failure>(Self { weight, cpu })
+            let weight =
+                octavo_cpu::quant::QuantizedWeight::pack(&kernels.cpu.pool, format, data, (n, k), bias)
+                    .map_err(Failure::Invalid)?;
+            Ok::<_, Failure>(Self { weight: Arc::new(weight), kernels })
         })
     }
 
@@ -65,19 +66,14 @@ impl QuantizedWeight {
 
     /// `out = x @ weight.T + bias`, inputs rounded to 8 bits.
     fn linear(&self, py: Python<'_>, x: Matrix, out: Matrix) -> PyResult<()> {
-        run(py, (view(x)?, view_mut(out)?), |(x, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes.
-            unsafe { quantized_linear(&self.cpu, &self.weight, x, out) };
-            Ok(())
-        })
+        let weight = Weight::Blocks(Arc::clone(&self.weight));
+        self.kernels.issue(py, Call::Linear { weight, x: matrix(x)?, out: matrix(out)? })
     }
 
     /// Rows of the weight by id, without the bias; `wide` ids are int64, others int32.
     fn rows(&self, py: Python<'_>, ids: usize, wide: bool, out: Matrix) -> PyResult<()> {
-        run(py, (ints(ids, wide), view_mut(out)?), |(ids, out)| {
-            // SAFETY: `ops.cpu` has checked the shapes; ids are checked by the kernel.
-            unsafe { quantized_rows(&self.cpu, &self.weight, ids, out) }
-        })
+        let weight = Weight::Blocks(Arc::clone(&self.weight));
+        self.kernels.issue(py, Call::WeightRows { weight, ids, wide, out: matrix(out)? })
     }
 
     /// Blocks of a contiguous weight `[n, k]` of floats at `data`.
@@ -91,12 +87,12 @@ impl QuantizedWeight {
         n: usize,
         k: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (cpu, format) = (Arc::clone(&kernels.0), format(ggml_type)?);
+        let (kernels, format) = (Arc::clone(&kernels.0), format(ggml_type)?);
         let weight = Carry(WeightRef { data: data as *const u8, dtype: dtype(code)?, n, k });
         let blocks = enter(py, move || {
             let Carry(weight) = { weight };
             // SAFETY: `ops.cpu` passes a tensor of this size that outlives the call.
-            unsafe { quantize_rows(&cpu.pool, format, weight) }.map_err(Failure::Invalid)
+            unsafe { quantize_rows(&kernels.cpu.pool, format, weight) }.map_err(Failure::Invalid)
         })?;
         Ok(PyBytes::new(py, &blocks))
     }
