@@ -113,7 +113,7 @@ class Ops:
     penalize: Callable[..., Tensor]
     token_logprobs: Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor, Tensor]]
     record: Callable[[ModelForward, Sequence[Tensor], Sequence[int]], Forward]
-    """Binds a pass to its KV caches, given the group of each layer, and makes it as fast as the device can."""
+    """Binds a pass to its KV caches, given the group of each layer, and makes it as fast as can be."""
 
 
 def op_by_op(forward: ModelForward, kv_caches: Sequence[Tensor], _groups: Sequence[int]) -> Forward:
