@@ -6,7 +6,7 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
-from octavo.boundary import Alternative, Chat, FrameLayout, Limits, PromptSource, SamplingOptions
+from octavo.boundary import Alternative, Chat, FrameLayout, Limits, PromptSource, Sample, SamplingOptions
 
 __all__ = [
     "CpuKernels",
@@ -70,7 +70,7 @@ class EngineHandle:
     def __new__(
         cls,
         limits: Limits,
-        model: str,
+        metrics: str,
         max_queued_tokens: int | None = None,
         publisher: KvPublisher | None = None,
     ) -> EngineHandle: ...
@@ -94,6 +94,9 @@ class EngineHandle:
     def commit(self, result: Buffer) -> None:
         """Take in the result of the oldest step in flight."""
 
+    def worker_is(self, pid: int) -> None:
+        """The worker is this process from now on, for metrics."""
+
     def lost_worker(self) -> None:
         """The worker has died and is being started again, until `recover`."""
 
@@ -111,6 +114,9 @@ class EngineHandle:
 
     def reset_prefix_cache(self) -> bool:
         """Forget cached prefixes that no request uses; False when some are in use and stay."""
+
+    def metrics(self) -> list[Sample]:
+        """What `/metrics` exports."""
 
     def stats(self) -> dict[str, float]:
         """Counters and levels of the core."""

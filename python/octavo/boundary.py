@@ -47,6 +47,13 @@ class FrameLayout(TypedDict):
     result: list[Column]
 
 
+Histogram = tuple[int, float, list[tuple[float, int]]]
+"""Observations, their sum, and how many were at most each bound."""
+
+Sample = tuple[str, dict[str, str], str, float | Histogram]
+"""A metric's name, labels, type (counter, gauge or histogram) and value."""
+
+
 class Chat(TypedDict):
     """A conversation; messages, tools and template_kwargs are JSON."""
 

@@ -19,6 +19,7 @@ def test_stubs_and_extension_agree() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+METRICS = '{"model": "test", "block_bytes": 1, "cache_config": {}, "max_tenants": 0}'
 LIMITS = {
     "block_size": 16,
     "num_blocks": 64,
@@ -68,7 +69,7 @@ def test_limits_that_make_no_sense_are_refused() -> None:
 
 def test_an_idle_engine_plans_nothing_and_stops() -> None:
     layout = _core.frame_layout(LIMITS)
-    engine = _core.EngineHandle(LIMITS, "test")
+    engine = _core.EngineHandle(LIMITS, METRICS)
     (frame,) = private_buffers(1, layout["frame_bytes"], layout["result_bytes"]).frames
     assert engine.plan(frame, 0.0) == _core.Planned.Idle
     with pytest.raises(ValueError, match="read-only"):

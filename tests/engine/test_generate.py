@@ -211,7 +211,7 @@ def test_end_tokens_outside_the_vocabulary_are_left_out(tiny_options: dict[str, 
 
 
 def test_outputs_and_metrics_have_the_fields_that_scripts_read(llm: LLM) -> None:
-    before = {metric.name: metric.value for metric in llm.get_metrics()}
+    before = {metric.name: metric for metric in llm.get_metrics()}
     params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, logprobs=1)
     (output,) = llm.generate("Hello", params, use_tqdm=False)
     for name in ("metrics", "lora_request", "encoder_prompt", "encoder_prompt_token_ids", "prompt_logprobs"):
@@ -220,9 +220,15 @@ def test_outputs_and_metrics_have_the_fields_that_scripts_read(llm: LLM) -> None
     assert choice.lora_request is None
     logprobs = [entry[token].logprob for entry, token in zip(choice.logprobs, choice.token_ids, strict=True)]
     assert choice.cumulative_logprob == pytest.approx(sum(logprobs))
-    after = {metric.name: metric.value for metric in llm.get_metrics()}
-    assert after["vllm:generation_tokens"] == before["vllm:generation_tokens"] + 5
-    assert after["vllm:num_requests_running"] == 0
+    after = {metric.name: metric for metric in llm.get_metrics()}
+    generated = [metrics["vllm:generation_tokens"].value for metrics in (before, after)]
+    assert generated[1] == generated[0] + 5
+    assert isinstance(generated[1], int)
+    assert after["vllm:num_requests_running"].value == 0
+    first_token = after["vllm:time_to_first_token_seconds"]
+    assert first_token.count == before["vllm:time_to_first_token_seconds"].count + 1
+    assert first_token.buckets["+Inf"] == first_token.count
+    assert first_token.labels["engine"] == "0"
 
 
 def test_prompts_that_are_no_text_are_named(llm: LLM) -> None:

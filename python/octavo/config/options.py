@@ -328,6 +328,13 @@ class EngineConfig:
     disable_log_stats: bool = option(
         False, BOOLEAN, LOGGING, "No periodic line of statistics and no /metrics."
     )
+    metrics_max_tenants: int = option(
+        0,
+        INTEGER,
+        LOGGING,
+        "Metrics by tenant (API key if there are several, else the request's user) for so many tenants, "
+        "those of --tenant-weights and then who comes first; all others count as one. 0 is none.",
+    )
     log_level: str = option(
         "info",
         STRING,

@@ -36,7 +36,7 @@ from octavo.executor.loop import StepLoop
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 
-    from octavo.boundary import PromptSource
+    from octavo.boundary import PromptSource, Sample
     from octavo.engine.outputs import RequestOutput
     from octavo.engine.prompts import Messages, Prompt
 
@@ -188,6 +188,10 @@ class Engine:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes; False when some are in use and stay."""
         return self._started.handle.reset_prefix_cache()
+
+    def metrics(self) -> list[Sample]:
+        """Every metric of docs/metrics.md that an engine has: name, labels, type and value."""
+        return self._started.handle.metrics()
 
     def stats(self) -> dict[str, float]:
         """Counters since the start and present levels of the engine's core, by name."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.engine.engine import Engine
 from octavo.engine.metrics import metrics_of
-from octavo.engine.start import served_names
 
 if TYPE_CHECKING:
     import os
@@ -69,8 +68,8 @@ class LLM(Engine):
         )
 
     def get_metrics(self) -> list[Metric]:
-        """What `/metrics` of a server exports of the engine, each with `name` and `value`."""
-        return metrics_of(self.stats(), served_names(self.config)[0])
+        """What `/metrics` of a server exports of the engine, in vLLM's types."""
+        return metrics_of(self.metrics())
 
 
 def _refuse(other: dict[str, Any], known: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""An engine's statistics as the metrics that its HTTP server exports."""
+"""An engine's metrics, in the types that scripts written for vLLM read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
+
+    from octavo.boundary import Sample
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,8 @@ class Counter:
     """What only grows. The name is the exported one without `_total`."""
 
     name: str
-    value: int
+    value: int | float
+    """A whole number unless it counts seconds."""
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -27,26 +30,32 @@ class Gauge:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-Metric = Counter | Gauge
+@dataclass(frozen=True)
+class Histogram:
+    """Observations."""
 
-# Exported name -> name in the core's statistics.
-_GAUGES = {
-    "num_requests_running": "running",
-    "num_requests_waiting": "waiting",
-    "kv_cache_usage_perc": "kv_usage",
-}
-_COUNTERS = {
-    "prefix_cache_queries": "prefix_query_tokens",
-    "prefix_cache_hits": "prefix_hit_tokens",
-    "num_preemptions": "preemptions",
-    "prompt_tokens_cached": "prompt_tokens_cached",
-    "generation_tokens": "generated_tokens",
-}
+    name: str
+    count: int
+    sum: float
+    buckets: dict[str, int]
+    """How many were at most each bound."""
+    labels: dict[str, str] = field(default_factory=dict)
 
 
-def metrics_of(stats: Mapping[str, float], model: str) -> list[Metric]:
-    """The metrics of an engine whose core has these statistics."""
-    labels = {"model_name": model, "engine": "0"}
-    gauges = [Gauge(f"vllm:{name}", float(stats[key]), labels) for name, key in _GAUGES.items()]
-    counters = [Counter(f"vllm:{name}", int(stats[key]), labels) for name, key in _COUNTERS.items()]
-    return [*gauges, *counters]
+Metric = Counter | Gauge | Histogram
+
+
+def metrics_of(samples: Iterable[Sample]) -> list[Metric]:
+    """Those of the engine, without those of a server or a process."""
+    return [_metric(sample) for sample in samples if sample[0].startswith("vllm:")]
+
+
+def _metric(sample: Sample) -> Metric:
+    name, labels, kind, value = sample
+    if isinstance(value, tuple):
+        count, total, buckets = value
+        bounds = {str(bound): number for bound, number in buckets}
+        return Histogram(name, count, total, {**bounds, "+Inf": count}, labels)
+    if kind == "gauge":
+        return Gauge(name, value, labels)
+    return Counter(name.removesuffix("_total"), int(value) if value.is_integer() else value, labels)

@@ -100,7 +100,8 @@ def _assemble(
     facts = executor.load()
     _check_vocabulary(text.vocab_size, facts["vocab_size"])
     limits = engine_limits(config, facts)
-    handle = EngineHandle(limits, served_names(config)[0], config.max_num_queued_tokens, publisher)
+    metrics = json.dumps(metrics_config(config, facts))
+    handle = EngineHandle(limits, metrics, config.max_num_queued_tokens, publisher)
     defaults = sampling_defaults(config, text)
     client_config = _client_config(config, text, defaults, facts["vocab_size"])
     client = EngineClient(handle, text, json.dumps(client_config))
@@ -134,6 +135,27 @@ def _check_vocabulary(tokenizer: int, model: int) -> None:
 def served_names(config: EngineConfig) -> list[str]:
     """Names that the API answers to."""
     return config.served_model_name or [config.model]
+
+
+def metrics_config(config: EngineConfig, facts: dict[str, Any]) -> dict[str, Any]:
+    """What metrics are named after and scaled by, as the Rust side takes it."""
+    if config.metrics_max_tenants < 0:
+        raise ModelError(f"metrics_max_tenants is {config.metrics_max_tenants}; it must be at least 0")
+    settings = {
+        "cache_dtype": facts["kv_cache_dtype"],
+        "cpu_kvcache_space": config.cpu_kvcache_space,
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "kv_cache_memory_bytes": config.kv_cache_memory_bytes,
+        "kv_disk_size": config.kv_disk_size if config.kv_disk_path is not None else None,
+        "kv_offloading_size": config.kv_offloading_size,
+        "num_gpu_blocks_override": config.num_gpu_blocks_override,
+    }
+    return {
+        "model": served_names(config)[0],
+        "block_bytes": facts["kv_bytes_per_block"],
+        "cache_config": {name: str(value) for name, value in settings.items()},
+        "max_tenants": config.metrics_max_tenants,
+    }
 
 
 def worker_config(config: EngineConfig, model: Path) -> dict[str, Any]:

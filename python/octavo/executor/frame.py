@@ -18,7 +18,7 @@ Column = tuple[str, str, int, "Sequence[int]"]
 """Name, type, offset in bytes, shape."""
 
 MAGIC = int.from_bytes(b"OCTV", "big")
-VERSION = 3
+VERSION = 4
 
 SAMPLE = 1
 """Bit of `row_flags`: sample after the row's last token."""

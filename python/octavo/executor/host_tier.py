@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from octavo.executor.frame import Frame
 
 _TRIES = 3
+
+
+class CopyTimes(NamedTuple):
+    """Of one step's copies, microseconds."""
+
+    saves: int
+    loads: int
 
 
 class HostTier:
@@ -31,18 +38,24 @@ class HostTier:
             cudart: Any = torch.cuda.cudart  # untyped
             cudart().cudaHostRegister(self._slots.data_ptr(), self._slots.nbytes, 0)
 
-    def apply(self, frame: Frame, saves: int, loads: int) -> None:
-        """Does a frame's copies: all saves, then all loads."""
+    def apply(self, frame: Frame, saves: int, loads: int) -> CopyTimes:
+        """Does a frame's copies: all saves, then all loads.
+
+        The time of saves includes what the device has to do before it gets to them.
+        """
+        began = time.perf_counter_ns()
         if saves:
             blocks, slots = frame.save_block[:saves].long(), frame.save_slot[:saves].long()
             on_device = blocks.to(self._device)
             for layer, cache in enumerate(self._caches):
                 self._slots[slots, layer] = cache.index_select(0, on_device).cpu()
+        saved = time.perf_counter_ns()
         if loads:
             blocks, slots = frame.load_block[:loads].long(), frame.load_slot[:loads].long()
             on_device = blocks.to(self._device)
             for layer, cache in enumerate(self._caches):
                 cache.index_copy_(0, on_device, self._slots[slots, layer].to(self._device))
+        return CopyTimes((saved - began) // 1000, (time.perf_counter_ns() - saved) // 1000)
 
 
 def load_cost_tokens(caches: Sequence[Tensor], compute: Callable[[], object], tokens: int) -> float:

@@ -32,6 +32,11 @@ class InlineExecutor:
         self.buffers = Buffers([], [])
         self.host_memory = SharedMemory()
 
+    @property
+    def worker_pid(self) -> int | None:
+        """The worker has no process of its own."""
+        return None
+
     def load(self) -> dict[str, Any]:
         """Load the model; returns the fields of ModelFacts. Raises WorkerError with one readable line."""
         for name, value in THREAD_MANNERS.items():

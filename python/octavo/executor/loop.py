@@ -27,6 +27,10 @@ class Executor(Protocol):
     host_memory: SharedMemory
     """Of the host tier; the worker's death does not touch it."""
 
+    @property
+    def worker_pid(self) -> int | None:
+        """The worker's process, if it has one of its own."""
+
     def load(self) -> dict[str, Any]:
         """Load the model and say what it is."""
 
@@ -71,6 +75,8 @@ class StepLoop:
                     if died:
                         self._executor.restart()
                         self._handle.recover()
+                    if self._executor.worker_pid is not None:
+                        self._handle.worker_is(self._executor.worker_pid)
                     self._deaths.in_service()
                     self._steps()
                 except WorkerAbandonedError:

@@ -11,6 +11,7 @@ from octavo.executor.frame import MAGIC, VERSION
 
 if TYPE_CHECKING:
     from octavo.executor.frame import StepResult
+    from octavo.executor.host_tier import CopyTimes
     from octavo.executor.rows import Step
     from octavo.sampling import Logprobs, Sampled
 
@@ -25,11 +26,13 @@ class Pending:
     sampled: Sampled | None
     prompt: list[Logprobs]
     """Of the step's `prompt_tokens`, in parts."""
+    copies: CopyTimes
 
     def write(self, result: StepResult) -> None:
         """Fills the columns of a result; those of rows that asked for nothing keep what they had."""
         rows = self.step.rows if self.step is not None else 0
-        result.header[:4] = torch.tensor((MAGIC, VERSION, self.number, rows), dtype=torch.int32)
+        header = (MAGIC, VERSION, self.number, rows, *self.copies)
+        result.header[: len(header)] = torch.tensor(header, dtype=torch.int32)
         if self.step is None:
             return
         result.token[:rows] = -1

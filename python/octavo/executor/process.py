@@ -52,6 +52,11 @@ class ProcessExecutor:
             self._close_memory()
             raise
 
+    @property
+    def worker_pid(self) -> int | None:
+        """The worker's process."""
+        return self._process.pid
+
     def load(self) -> dict[str, Any]:
         """Wait for the model; returns the fields of ModelFacts. Raises WorkerError with one readable line."""
         facts: dict[str, Any] = self._expect("loaded")["facts"]

@@ -10,7 +10,7 @@ import torch
 from octavo import ops
 from octavo.executor import kv_cache
 from octavo.executor.cores import place_threads
-from octavo.executor.host_tier import HostTier, load_cost_tokens
+from octavo.executor.host_tier import CopyTimes, HostTier, load_cost_tokens
 from octavo.executor.machine import available_memory_bytes, keep_freed_memory
 from octavo.executor.pending import Pending
 from octavo.executor.rows import Rows, Step, blank_prefill, new_slots
@@ -225,14 +225,13 @@ class Runner:
         for slot in new_slots(frame, new) if new else ():
             self._sampler.add(slot)
         self._rows.apply_deltas(frame, deltas)
-        if self._host is not None:
-            self._host.apply(frame, saves, loads)
+        copies = CopyTimes(0, 0) if self._host is None else self._host.apply(frame, saves, loads)
         if rows == 0:
-            return Pending(number, None, None, [])
+            return Pending(number, None, None, [], copies)
         step = self._rows.prepare(frame, number, rows, num_tokens)
         hidden = self._forward(step.tokens, step.positions, step.metadata)
         prompt = self._prompt_logprobs(step, hidden) if len(step.prompt_tokens) else []
-        return Pending(number, step, self._sample(step, hidden), prompt)
+        return Pending(number, step, self._sample(step, hidden), prompt, copies)
 
     def _sample(self, step: Step, hidden: Tensor) -> Sampled | None:
         if not len(step.sample_rows):

@@ -14,8 +14,8 @@ pub struct Event {
 /// The kinds of event, in the order in which a request sees them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventKind {
-    /// First scheduled; this many prompt tokens came from the prefix cache.
-    Started { cached_tokens: u32 },
+    /// First scheduled; these prompt tokens came from the prefix cache.
+    Started { cached: CachedTokens },
     /// Log-probabilities of prompt tokens `start..start + entries.len()`. The
     /// first prompt token has none, so `start` is at least 1.
     PromptLogprobs { start: u32, entries: Vec<TokenLogprobs> },
@@ -23,6 +23,24 @@ pub enum EventKind {
     Token { token: Token, logprobs: Option<Box<TokenLogprobs>>, finish: Option<FinishReason> },
     /// Ended without a further token.
     Finished { reason: FinishReason },
+}
+
+/// Prompt tokens that came from the prefix cache, by the tier that had them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedTokens {
+    /// On the device.
+    pub device: u32,
+    /// In host memory.
+    pub host: u32,
+    /// On disk: fetched to the host for this request or one that waits like it.
+    pub disk: u32,
+}
+
+impl CachedTokens {
+    /// Of all tiers.
+    pub fn total(self) -> u32 {
+        self.device + self.host + self.disk
+    }
 }
 
 /// Log-probabilities at one position.

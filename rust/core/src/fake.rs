@@ -129,6 +129,9 @@ impl FakeWorker {
         result.header[header::VERSION] = VERSION;
         result.header[header::STEP] = frame.header[header::STEP];
         result.header[header::ROWS] = frame.header[header::ROWS];
+        // A microsecond each.
+        result.header[header::SAVE_US] = frame.header[header::SAVES];
+        result.header[header::LOAD_US] = frame.header[header::LOADS];
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use crate::limits::{EngineLimits, GroupLimits};
 /// First word of every frame and result ("OCTV").
 pub const MAGIC: i32 = i32::from_be_bytes(*b"OCTV");
 /// Second word; changes whenever a column does.
-pub const VERSION: i32 = 3;
+pub const VERSION: i32 = 4;
 /// Every column and both buffers start at a multiple of this many bytes.
 pub const ALIGNMENT: usize = 64;
 /// Token id in `tokens` that stands for the token last sampled for the slot.
@@ -30,7 +30,7 @@ pub mod header {
     pub const STEP: usize = 2;
     /// Rows in this step.
     pub const ROWS: usize = 3;
-    /// Tokens in this step (frame only, as the rest).
+    /// Tokens in this step (frame only, as the rest up to `LOADS`).
     pub const TOKENS: usize = 4;
     /// Slots that begin.
     pub const NEW: usize = 5;
@@ -44,6 +44,10 @@ pub mod header {
     pub const SAVES: usize = 9;
     /// Blocks to copy from the host.
     pub const LOADS: usize = 10;
+    /// Microseconds of this step's copies to the host (result only).
+    pub const SAVE_US: usize = 4;
+    /// Microseconds of this step's copies from the host (result only).
+    pub const LOAD_US: usize = 5;
 }
 
 /// Indexes into one slot's twelve words of `new_int`.
@@ -364,7 +368,7 @@ columns! {
     StepResult,
     /// A step's result as the worker writes it.
     StepResultMut, result, result_bytes, "result";
-    /// Magic, version, step, rows; see [`header`].
+    /// Magic, version, step, rows, times of copies; see [`header`].
     header: i32, |_| [16, 0];
     /// `[S]` sampled id, or -1 where the row does not sample.
     token: i32, |d| [d.slots, 0];

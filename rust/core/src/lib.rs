@@ -20,7 +20,7 @@ pub mod transfer;
 
 pub use engine::{Engine, Plan};
 pub use error::{Error, Kind, Result};
-pub use event::{Event, EventKind, FinishReason, TokenLogprobs};
+pub use event::{CachedTokens, Event, EventKind, FinishReason, TokenLogprobs};
 pub use ids::{BlockId, RequestId, Slot, Token};
 pub use kv::{BlockHash, Keep, KvEvent, KvEvents};
 pub use limits::{EngineLimits, GroupLimits, Policy};

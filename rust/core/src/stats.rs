@@ -1,5 +1,4 @@
-//! Counters for metrics. Those named "tokens", "saved", "pins", "preemptions", "finished" and
-//! "steps" only grow; the rest are levels.
+//! Counters for metrics, which only grow (type `u64`), and levels.
 
 use crate::event::FinishReason;
 
@@ -10,6 +9,9 @@ pub struct Stats {
     pub running: usize,
     /// Requests that wait.
     pub waiting: usize,
+    /// Those of them that were passed over when a step was last planned, because what they
+    /// share is computed now or comes from disk.
+    pub waiting_deferred: usize,
     /// KV blocks on the device.
     pub blocks_total: usize,
     /// Blocks that requests hold.
@@ -18,8 +20,12 @@ pub struct Stats {
     pub blocks_cached: usize,
     /// Blocks of prefixes that requests asked to keep.
     pub blocks_pinned: usize,
-    /// Blocks in the host tier.
+    /// Slots of the host tier.
+    pub host_blocks_total: usize,
+    /// Those of them that have content.
     pub host_blocks_used: usize,
+    /// Those of them that copies and transfers use now.
+    pub host_blocks_held: usize,
     /// Blocks known to be on disk.
     pub disk_blocks: usize,
     /// `blocks_used / blocks_total`, 0 to 1.
@@ -30,8 +36,20 @@ pub struct Stats {
     pub prefix_hit_tokens: u64,
     /// Those of them that the host tier had.
     pub host_hit_tokens: u64,
+    /// Those of them that were fetched from disk for the request that found them.
+    pub disk_hit_tokens: u64,
     /// Blocks copied to the host tier.
     pub host_saved_blocks: u64,
+    /// Blocks copied from the host tier.
+    pub host_loaded_blocks: u64,
+    /// Time of the copies to the host tier, microseconds.
+    pub host_save_us: u64,
+    /// Time of the copies from the host tier, microseconds.
+    pub host_load_us: u64,
+    /// Blocks that the device gave up and that found no place in the host tier.
+    pub host_saves_failed: u64,
+    /// Blocks on disk that were asked for and found no place in the host tier.
+    pub host_fetches_failed: u64,
     /// Prefixes that were not kept because too much is kept already.
     pub pins_refused: u64,
     /// Running requests put back to be computed again.

@@ -5,7 +5,7 @@
 mod drive;
 
 use drive::{Driver, both_depths, limits, prompt, request, sampling};
-use octavo_core::{EngineLimits, EngineRequest, Kind, SamplingParams};
+use octavo_core::{CachedTokens, EngineLimits, EngineRequest, Kind, RequestId, SamplingParams};
 
 /// 12 blocks of 4 tokens on the device, 40 on the host.
 fn small() -> EngineLimits {
@@ -171,6 +171,79 @@ fn a_reset_empties_every_tier() {
     driver.add(request(2, prompt(33, 1), 5));
     driver.run();
     assert_eq!(cached(&driver, 2), 0);
+}
+
+#[test]
+fn each_tier_is_credited_with_what_it_had() {
+    let mut first = Driver::new(with_disk());
+    first.add(request(0, prompt(33, 1), 5));
+    first.run();
+    while first.plan() || first.commit() || first.transfer() {}
+    let mut driver = Driver::with_disk(with_disk(), std::mem::take(&mut first.disk.files));
+    let mut ask = |id: u64| {
+        driver.add(request(id, prompt(33, 1), 5));
+        driver.run();
+        let cached = driver.received[&id].cached;
+        displace(&mut driver, 100 + id);
+        (cached, driver.engine.stats())
+    };
+    let (cached, stats) = ask(0);
+    assert_eq!(cached, CachedTokens { disk: 32, ..CachedTokens::default() });
+    assert_eq!((stats.disk_hit_tokens, stats.host_loaded_blocks, stats.host_load_us), (32, 8, 8));
+    let (cached, stats) = ask(1);
+    assert_eq!(cached, CachedTokens { host: 32, ..CachedTokens::default() }, "the host had it by then");
+    assert_eq!((stats.host_hit_tokens, stats.disk_hit_tokens, stats.host_loaded_blocks), (64, 32, 16));
+    assert_eq!(stats.host_save_us, stats.host_saved_blocks);
+    driver.add(request(2, prompt(33, 1), 5));
+    driver.run();
+    driver.add(request(3, prompt(33, 1), 5));
+    driver.run();
+    assert_eq!(driver.received[&3].cached, CachedTokens { device: 32, ..CachedTokens::default() });
+}
+
+#[test]
+fn what_finds_no_place_below_is_counted() {
+    let mut driver = Driver::new(EngineLimits { host_blocks: 4, ..small() });
+    driver.add(request(0, prompt(33, 1), 5));
+    driver.run();
+    // The first step takes seven blocks, for which there are four slots; two later ones one each.
+    displace(&mut driver, 1);
+    let stats = driver.engine.stats();
+    assert_eq!((stats.host_saved_blocks, stats.host_saves_failed), (6, 3));
+    assert_eq!((stats.host_blocks_used, stats.host_blocks_held), (4, 0));
+}
+
+#[test]
+fn preempted_requests_are_named() {
+    let mut driver = Driver::new(EngineLimits { num_blocks: 14, ..limits() });
+    for id in 0..4 {
+        driver.add(request(id, prompt(9, id as u32), 30));
+    }
+    let mut named = Vec::new();
+    while driver.engine.has_work() {
+        while driver.plan() {
+            named.extend_from_slice(driver.engine.preempted());
+        }
+        driver.commit();
+    }
+    assert!(named.contains(&RequestId(3)) && !named.contains(&RequestId(0)), "the oldest always advances");
+    assert_eq!(named.len() as u64, driver.engine.stats().preemptions);
+}
+
+#[test]
+fn who_waits_for_a_prefix_on_its_way_is_deferred() {
+    let mut driver = Driver::new(EngineLimits { max_num_seqs: 2, ..limits() });
+    for id in 0..3 {
+        driver.add(request(id, prompt(9, 1), 5));
+    }
+    driver.plan();
+    let stats = driver.engine.stats();
+    assert_eq!((stats.running, stats.waiting, stats.waiting_deferred), (1, 2, 2));
+    driver.commit();
+    driver.plan();
+    let stats = driver.engine.stats();
+    assert_eq!((stats.running, stats.waiting, stats.waiting_deferred), (2, 1, 0), "one has no slot");
+    driver.run();
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Done {
     pub job: Job,
     /// Whether it was done.
     pub outcome: Result<()>,
+    /// How long it took, without the time in the queue.
+    pub time: Duration,
     /// Content that was deleted to make room.
     pub evicted: Vec<Hash>,
 }
@@ -163,12 +165,13 @@ impl Shared {
                         || (matches!(job, Job::Store { .. }) && Instant::now() >= until)
                 });
                 drop(work);
+                let began = Instant::now();
                 let mut evicted = Vec::new();
                 let outcome = if late { Err(Error::Closed) } else { self.execute(job, &mut evicted) };
                 if let Err(error) = &outcome {
                     self.warnings.report(error);
                 }
-                (self.done)(Done { job, outcome, evicted });
+                (self.done)(Done { job, outcome, time: began.elapsed(), evicted });
                 work = self.work();
                 work.queue.finish(&job);
                 self.wake.notify_all();

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use octavo_server::engine::{DiskTierConfig, QueueLimits};
-use octavo_server::metrics::Metrics;
+use octavo_server::metrics::{Metrics, MetricsConfig, Sample, Value};
 use octavo_server::{EngineHandle as Handle, Planned as Plan};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
 use crate::buffer::Bytes;
 use crate::enter::{Failure, enter, run};
@@ -35,14 +35,14 @@ pub struct EngineHandle(pub Handle);
 
 #[pymethods]
 impl EngineHandle {
-    /// An engine with nothing in it. `model` names it in metrics; `max_queued_tokens` bounds prompt tokens
-    /// that wait to be computed. `publisher` tells what its prefix cache holds.
+    /// An engine with nothing in it. `metrics` is octavo_server's MetricsConfig as JSON; `max_queued_tokens`
+    /// bounds prompt tokens that wait to be computed. `publisher` tells what its prefix cache holds.
     #[new]
-    #[pyo3(signature = (limits, model, max_queued_tokens=None, publisher=None))]
+    #[pyo3(signature = (limits, metrics, max_queued_tokens=None, publisher=None))]
     fn new(
         py: Python<'_>,
         limits: Limits,
-        model: &str,
+        metrics: &str,
         max_queued_tokens: Option<u64>,
         publisher: Option<&KvPublisher>,
     ) -> PyResult<Self> {
@@ -51,7 +51,9 @@ impl EngineHandle {
         let queue =
             QueueLimits { max_requests: limits.max_num_queued_reqs, max_prompt_tokens: max_queued_tokens };
         enter(py, || {
-            let metrics = Arc::new(Metrics::new(model, limits.max_model_len)?);
+            let config: MetricsConfig = serde_json::from_str(metrics)
+                .map_err(|error| Failure::Internal(format!("the options of metrics: {error}")))?;
+            let metrics = Arc::new(Metrics::new(&config, &limits)?);
             let handle = Handle::new(limits, queue, metrics)?;
             Ok::<_, Failure>(match publisher {
                 Some(publisher) => handle.with_publisher(publisher.take()?),
@@ -98,6 +100,11 @@ impl EngineHandle {
         enter(py, || self.0.commit(result))
     }
 
+    /// The worker is this process from now on, for metrics.
+    fn worker_is(&self, pid: u32) {
+        self.0.worker_is(pid);
+    }
+
     /// The worker has died and is being started again, until `recover`.
     fn lost_worker(&self) {
         self.0.lost_worker();
@@ -128,6 +135,13 @@ impl EngineHandle {
         run(py, || self.0.reset_prefix_cache())
     }
 
+    /// What `/metrics` exports: names, labels and values (a number, with whether it only grows, or of a histogram
+    /// its count, sum and buckets).
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let samples = run(py, || self.0.read_metrics().samples())?;
+        samples.into_iter().map(|sample| describe(py, sample)).collect()
+    }
+
     /// Counters and levels of the core.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = run(py, || self.0.stats())?;
@@ -150,6 +164,18 @@ impl EngineHandle {
         described.set_item("generated_tokens", stats.generated_tokens)?;
         described.set_item("steps", stats.steps)?;
         Ok(described)
+    }
+}
+
+fn describe(py: Python<'_>, sample: Sample) -> PyResult<Bound<'_, PyTuple>> {
+    let Sample { name, labels, value } = sample;
+    let labels = labels.into_py_dict(py)?;
+    match value {
+        Value::Counter(value) => (name, labels, "counter", value).into_pyobject(py),
+        Value::Gauge(value) => (name, labels, "gauge", value).into_pyobject(py),
+        Value::Histogram { count, sum, buckets } => {
+            (name, labels, "histogram", (count, sum, buckets)).into_pyobject(py)
+        }
     }
 }
 

@@ -172,7 +172,7 @@ fn digest(id: u64, tokens: &[Token]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use octavo_core::RequestId;
+    use octavo_core::{CachedTokens, RequestId};
 
     use super::super::steady;
     use super::*;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn started() -> Event {
-        event(EventKind::Started { cached_tokens: 0 })
+        event(EventKind::Started { cached: CachedTokens::default() })
     }
 
     /// Why the last of the events, at these steps, is refused.

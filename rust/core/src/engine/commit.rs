@@ -30,6 +30,9 @@ pub fn apply(
     events: &mut Vec<Event>,
 ) {
     scheduler.commit_copies(step);
+    let micros = |index: usize| u64::try_from(result.header[index]).unwrap_or(0);
+    scheduler.counters.host_save_us += micros(header::SAVE_US);
+    scheduler.counters.host_load_us += micros(header::LOAD_US);
     let mut query_start = 0;
     for (place, row) in step.rows.iter().enumerate() {
         let at = At { place, query_start, limits, result };
@@ -63,7 +66,7 @@ fn apply_row(scheduler: &mut Scheduler, row: &Row, at: At<'_>, events: &mut Vec<
     let mut tell = |kind| events.push(Event { request, kind });
     if !sequence.started {
         sequence.started = true;
-        tell(EventKind::Started { cached_tokens: sequence.cached_tokens as u32 });
+        tell(EventKind::Started { cached: sequence.cached });
     }
     let token = at.result.token[at.place];
     if failed || (row.samples && !(0..at.limits.vocab_size as i32).contains(&token)) {

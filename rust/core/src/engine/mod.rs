@@ -111,6 +111,7 @@ impl Engine {
     /// Internal if the buffer is unfit; nothing changes then.
     pub fn plan(&mut self, frame: &mut [u8]) -> Result<Option<Plan>> {
         let mut columns = FrameMut::new(&self.layout, frame)?;
+        self.scheduler.preempted.clear();
         let Some(mut step) = self.spare.pop() else { return Ok(None) };
         if !self.scheduler.plan(&mut step) {
             self.spare.push(step);
@@ -188,6 +189,11 @@ impl Engine {
         if let Some(tiers) = self.scheduler.tiers() {
             tiers.set_on_disk(hash, is_there);
         }
+    }
+
+    /// Requests that the last [`Self::plan`] put back, to be computed again.
+    pub fn preempted(&self) -> &[RequestId] {
+        &self.scheduler.preempted
     }
 
     /// Counters and levels.

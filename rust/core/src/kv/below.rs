@@ -17,11 +17,12 @@ impl KvManager {
     }
 
     /// Has `step`, which is being planned, load what the last [`Self::find_below`] found
-    /// into the blocks of `lease` after its cached ones.
-    pub fn load(&mut self, lease: &mut Lease, tokens: &[Token], found: usize, step: u64) {
-        let Some(tiers) = &mut self.tiers else { return };
+    /// into the blocks of `lease` after its cached ones; returns how many of them were
+    /// fetched from disk for it.
+    pub fn load(&mut self, lease: &mut Lease, tokens: &[Token], found: usize, step: u64) -> usize {
+        let Some(tiers) = &mut self.tiers else { return 0 };
         let first = lease.cached;
-        tiers.load(&lease.blocks[first..first + found]);
+        let fetched = tiers.load(&lease.blocks[first..first + found]);
         for at in first..first + found {
             let parent = at.checked_sub(1).map(|before| lease.blocks[before]);
             let content = &tokens[at * self.block_size..(at + 1) * self.block_size];
@@ -31,6 +32,7 @@ impl KvManager {
             self.events.entered(lease.blocks[at], step);
         }
         lease.cached += found;
+        fetched
     }
 
     /// Has what the tiers below the host have of `tokens` fetched to the host;

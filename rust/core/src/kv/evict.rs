@@ -70,6 +70,11 @@ pub(super) struct LruList {
 }
 
 impl LruList {
+    /// Blocks in the list.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// An empty list over `blocks` block numbers.
     pub(super) fn new(blocks: usize) -> Self {
         Self { links: vec![Links { prev: NONE, next: NONE }; blocks], front: NONE, back: NONE, len: 0 }

@@ -16,6 +16,8 @@ struct Entry {
     hash: Option<BlockHash>,
     /// The step that copies it there; 0 if it came from disk.
     saved_by: u64,
+    /// It came from disk, and nobody has loaded it since.
+    fetched: bool,
     /// Steps and transfers that still use the slot.
     holds: u32,
 }
@@ -73,16 +75,28 @@ impl HostTier {
             hash.map(|hash| self.by_hash.remove(&hash));
             Some(oldest)
         })?;
-        self.entries[slot as usize] = Entry { hash: None, saved_by: 0, holds: 1 };
+        self.entries[slot as usize] = Entry { holds: 1, ..Entry::default() };
         Some(slot)
     }
 
-    /// Names the content that step `saved_by` puts into a reserved slot.
+    /// Names the content that step `saved_by`, or the disk if it is 0, puts into a
+    /// reserved slot.
     pub fn fill(&mut self, slot: u32, hash: BlockHash, saved_by: u64) {
         let entry = &mut self.entries[slot as usize];
         entry.hash = Some(hash);
         entry.saved_by = saved_by;
+        entry.fetched = saved_by == 0;
         self.by_hash.insert(hash, slot);
+    }
+
+    /// True if a slot's content came from disk, the first time that it is asked.
+    pub fn take_fetched(&mut self, slot: u32) -> bool {
+        std::mem::take(&mut self.entries[slot as usize].fetched)
+    }
+
+    /// Slots that are held.
+    pub fn held(&self) -> usize {
+        self.slots() - self.free.len() - self.lru.len()
     }
 
     /// Keeps a slot until [`Self::release`].

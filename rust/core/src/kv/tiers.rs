@@ -70,6 +70,15 @@ impl Copies {
     }
 }
 
+/// Content that found no place on the host, in blocks since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Given up by the device and not saved.
+    pub saves: u64,
+    /// On disk, asked for and not fetched.
+    pub fetches: u64,
+}
+
 #[derive(Debug)]
 struct Disk {
     known: HashSet<BlockHash>,
@@ -108,6 +117,7 @@ pub struct Tiers {
     copies: Copies,
     /// The slots of the last match, held.
     matched: Vec<u32>,
+    lost: Lost,
 }
 
 impl Tiers {
@@ -120,6 +130,7 @@ impl Tiers {
             step: 0,
             copies: Copies::with_capacity(config.most_copies),
             matched: Vec::with_capacity(config.most_copies),
+            lost: Lost::default(),
         }
     }
 
@@ -128,9 +139,24 @@ impl Tiers {
         self.disk.is_some()
     }
 
+    /// Slots of the host tier.
+    pub fn host_slots(&self) -> usize {
+        self.host.slots()
+    }
+
     /// Slots of the host tier that have content.
     pub fn host_used(&self) -> usize {
         self.host.used()
+    }
+
+    /// Slots of the host tier that steps and transfers use.
+    pub fn host_held(&self) -> usize {
+        self.host.held()
+    }
+
+    /// What found no place.
+    pub fn lost(&self) -> Lost {
+        self.lost
     }
 
     /// Blocks that are known to be on disk.
@@ -148,7 +174,9 @@ impl Tiers {
         if let Some(slot) = self.host.find(&hash) {
             return self.host.touch(slot);
         }
-        self.save(block, hash);
+        if !self.save(block, hash) {
+            self.lost.saves += 1;
+        }
     }
 
     /// Plans a copy to the host; false if that is not possible in this step.
@@ -212,11 +240,15 @@ impl Tiers {
         self.matched.len()
     }
 
-    /// Plans to load what the last [`Self::find`] found into `blocks`.
-    pub fn load(&mut self, blocks: &[u32]) {
+    /// Plans to load what the last [`Self::find`] found into `blocks`; returns how many
+    /// of them came from disk and were not loaded since.
+    pub fn load(&mut self, blocks: &[u32]) -> usize {
+        let mut fetched = 0;
         for (slot, &block) in self.matched.drain(..).zip(blocks) {
+            fetched += usize::from(self.host.take_fetched(slot));
             self.copies.loads.push(BlockCopy { block, slot });
         }
+        fetched
     }
 
     /// Moves the copies of the step being planned to `copies`, which is empty.
@@ -272,7 +304,10 @@ impl Tiers {
                 if !disk.known.contains(&parent) || disk.under_way >= self.host.slots() / 2 {
                     break;
                 }
-                let Some(slot) = self.host.reserve() else { break };
+                let Some(slot) = self.host.reserve() else {
+                    self.lost.fetches += 1;
+                    break;
+                };
                 disk.under_way += 1;
                 disk.fetching.insert(parent, slot);
                 disk.transfers.push(Transfer::Fetch { hash: parent, slot });

@@ -4,6 +4,7 @@ use super::budget::Budget;
 use super::queue::Candidate;
 use super::scheduler::Scheduler;
 use super::step::Step;
+use crate::event::CachedTokens;
 use crate::kv::PrefixMatch;
 
 /// Sequences passed over in one step because their prefix is on its way;
@@ -53,6 +54,7 @@ impl Scheduler {
 
     /// Deferred sequences wait again, for the next step.
     pub(super) fn undefer(&mut self) {
+        self.counters.waiting_deferred = self.deferred.len();
         while let Some(candidate) = self.deferred.pop() {
             self.waiting.push(candidate, true);
         }
@@ -117,7 +119,7 @@ impl Scheduler {
         let start = (found.blocks + below) * self.block_size;
         let grown = self.kv.grow(&mut sequence.lease, start, blocks);
         debug_assert!(grown, "fits() counted the blocks");
-        self.kv.load(&mut sequence.lease, &sequence.tokens, below, step.number);
+        let fetched = self.kv.load(&mut sequence.lease, &sequence.tokens, below, step.number);
 
         self.tickets += 1;
         sequence.ticket = self.tickets;
@@ -126,13 +128,16 @@ impl Scheduler {
         let most = sequence.max_len(self.context_len);
         sequence.tokens.reserve_exact(most - sequence.tokens.len());
         self.kv.reserve(&mut sequence.lease, self.kv.blocks_for(most));
-        if !sequence.started && sequence.cached_tokens == 0 {
-            sequence.cached_tokens = sequence.scheduled;
+        let tokens = |blocks: usize| (blocks * self.block_size) as u32;
+        if !sequence.started && sequence.cached.total() == 0 {
+            let (device, host, disk) = (tokens(found.blocks), tokens(below - fetched), tokens(fetched));
+            sequence.cached = CachedTokens { device, host, disk };
             self.counters.prompt_tokens_cached += sequence.scheduled as u64;
         }
         self.counters.prefix_query_tokens += sequence.tokens.len() as u64;
         self.counters.prefix_hit_tokens += sequence.scheduled as u64;
-        self.counters.host_hit_tokens += (below * self.block_size) as u64;
+        self.counters.host_hit_tokens += u64::from(tokens(below));
+        self.counters.disk_hit_tokens += u64::from(tokens(fetched));
 
         let len = sequence.tokens.len();
         let owed = len.saturating_sub(sequence.charged.max(sequence.scheduled));

@@ -61,5 +61,6 @@ impl Scheduler {
         self.stop_running(victim.index);
         self.waiting.push(victim, true);
         self.counters.preemptions += 1;
+        self.preempted.push(self.sequences[victim.index].id);
     }
 }

@@ -11,10 +11,10 @@ use super::running::Running;
 use super::sequence::Sequence;
 use super::step::{Delta, Row, Step};
 use crate::error::{Error, Result};
-use crate::event::FinishReason;
+use crate::event::{CachedTokens, FinishReason};
 use crate::frame::Dims;
 use crate::ids::{RequestId, Slot};
-use crate::kv::tiers::Tiers;
+use crate::kv::tiers::{Lost, Tiers};
 use crate::kv::{BlockHash, GroupConfig, KvConfig, KvEvents, KvManager, Lease, TierConfig};
 use crate::limits::{EngineLimits, GroupLimits};
 use crate::request::EngineRequest;
@@ -45,6 +45,8 @@ pub struct Scheduler {
     pub(super) chunked: Vec<Candidate>,
     /// Waiting sequences that were passed over in the step being planned.
     pub(super) deferred: Vec<Candidate>,
+    /// Running requests that were put back since the engine cleared it.
+    pub(crate) preempted: Vec<RequestId>,
     /// Rows of several tokens, of the step being planned.
     pub(super) wide: Vec<Row>,
     /// Number of the last step planned.
@@ -97,6 +99,7 @@ impl Scheduler {
             freed: Vec::with_capacity(2 * dims.slots),
             chunked: Vec::with_capacity(dims.slots),
             deferred: Vec::new(),
+            preempted: Vec::with_capacity(dims.slots),
             wide: Vec::with_capacity(dims.slots),
             step: 0,
             arrivals: 0,
@@ -141,7 +144,7 @@ impl Scheduler {
             slot: None,
             ticket: 0,
             started: false,
-            cached_tokens: 0,
+            cached: CachedTokens::default(),
             prompt_reported: 1,
             retain: request.retain,
             retained: 0,
@@ -211,6 +214,7 @@ impl Scheduler {
     /// The copies of a step are done.
     pub fn commit_copies(&mut self, step: &Step) {
         self.counters.host_saved_blocks += step.copies.saves.len() as u64;
+        self.counters.host_loaded_blocks += step.copies.loads.len() as u64;
         if let Some(tiers) = self.kv.tiers_mut() {
             tiers.commit(step.number, &step.copies);
         }
@@ -327,14 +331,20 @@ impl Scheduler {
 
     /// Counters and levels.
     pub fn stats(&self) -> Stats {
+        let lost = self.kv.tiers().map_or_else(Lost::default, Tiers::lost);
         Stats {
             running: self.running.len(),
             waiting: self.waiting.len(),
+            waiting_deferred: self.counters.waiting_deferred.min(self.waiting.len()),
             blocks_total: self.kv.total(),
             blocks_used: self.kv.leased(),
             blocks_cached: self.kv.cached(),
             blocks_pinned: self.kv.pinned(),
             host_blocks_used: self.kv.tiers().map_or(0, Tiers::host_used),
+            host_blocks_total: self.kv.tiers().map_or(0, Tiers::host_slots),
+            host_blocks_held: self.kv.tiers().map_or(0, Tiers::host_held),
+            host_saves_failed: lost.saves,
+            host_fetches_failed: lost.fetches,
             disk_blocks: self.kv.tiers().map_or(0, Tiers::on_disk),
             kv_usage: self.kv.usage(),
             ..self.counters

@@ -1,6 +1,7 @@
 //! A request inside the scheduler: everything needed to compute it again.
 
 use super::queue::Candidate;
+use crate::event::CachedTokens;
 use crate::ids::{RequestId, Slot, Token};
 use crate::kv::{BlockHash, Lease};
 use crate::request::{Deadlines, Retain, SamplingParams, StopRules};
@@ -36,7 +37,7 @@ pub struct Sequence {
     /// The door knows that it started.
     pub started: bool,
     /// Prompt tokens that came from the cache when it first ran.
-    pub cached_tokens: usize,
+    pub cached: CachedTokens,
     /// Prompt tokens whose log-probabilities were reported, the first included.
     pub prompt_reported: usize,
     /// What of its prompt is kept, shortest first.

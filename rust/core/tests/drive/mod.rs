@@ -9,8 +9,8 @@ use std::sync::Arc;
 use octavo_core::fake::FakeWorker;
 use octavo_core::frame::Buffer;
 use octavo_core::{
-    BlockHash, Deadlines, Engine, EngineLimits, EngineRequest, Event, EventKind, FinishReason, Policy,
-    RequestId, SamplingParams, StopRules, Token, TokenLogprobs, Transfer,
+    BlockHash, CachedTokens, Deadlines, Engine, EngineLimits, EngineRequest, Event, EventKind, FinishReason,
+    Policy, RequestId, SamplingParams, StopRules, Token, TokenLogprobs, Transfer,
 };
 
 pub fn limits() -> EngineLimits {
@@ -72,6 +72,7 @@ pub fn request(id: u64, prompt: impl Into<Arc<[Token]>>, max_tokens: u32) -> Eng
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Received {
     pub cached_tokens: Option<u32>,
+    pub cached: CachedTokens,
     pub tokens: Vec<Token>,
     pub logprobs: Vec<TokenLogprobs>,
     pub prompt_logprobs: Vec<TokenLogprobs>,
@@ -235,8 +236,9 @@ impl Driver {
             let received = self.received.get_mut(&request.0).expect("an event has a request");
             assert_eq!(received.finish, None, "nothing follows the end");
             match kind {
-                EventKind::Started { cached_tokens } => {
-                    assert_eq!(received.cached_tokens.replace(cached_tokens), None, "it starts once");
+                EventKind::Started { cached } => {
+                    assert_eq!(received.cached_tokens.replace(cached.total()), None, "it starts once");
+                    received.cached = cached;
                 }
                 EventKind::PromptLogprobs { start, entries } => {
                     assert_eq!(start as usize, received.prompt_logprobs.len() + 1);

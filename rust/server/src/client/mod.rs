@@ -126,7 +126,7 @@ impl Client {
                 requests.push(request);
             }
         }
-        let sink = engine.submit(requests, arrived, resolved.patience)?;
+        let sink = engine.submit(requests, resolved.n, arrived, resolved.patience)?;
         engine.metrics().called(resolved.n);
         let prompts = prompts.into_iter().map(PromptInfo::new).collect();
         Ok(OutputStream::new(engine.clone(), Arc::clone(&self.0.tokenizer), sink, prompts, choices))

@@ -248,9 +248,9 @@ impl OutputStream {
         let prompt = index / self.n();
         let choice = &mut self.choices[index];
         match kind {
-            EventKind::Started { cached_tokens } => {
+            EventKind::Started { cached } => {
                 // Of several choices the first to start says what was cached before the call.
-                self.prompts[prompt].cached_tokens.get_or_insert(cached_tokens);
+                self.prompts[prompt].cached_tokens.get_or_insert(cached.total());
             }
             EventKind::PromptLogprobs { start, entries } => {
                 // Each choice of a prompt reports them, and again after a preemption.

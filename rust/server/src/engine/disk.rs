@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use memmap2::{MmapOptions, MmapRaw};
 use octavo_core::{BlockHash, Error, Result, Transfer};
 use octavo_kvdisk::{DiskConfig, DiskStore, Done, HostMemory, Job};
 
 use super::Shared;
+use crate::metrics::{Metrics, Transferring};
 
 /// Where the disk tier is and what it holds.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(super) struct Transferred {
 /// The store and the memory that it works on.
 pub(super) struct DiskTier {
     store: DiskStore,
+    capacity_bytes: u64,
+    metrics: Arc<Metrics>,
     /// After the store, whose threads use it.
     _memory: MmapRaw,
 }
@@ -52,7 +55,7 @@ impl std::fmt::Debug for DiskTier {
 
 impl DiskTier {
     /// Opens the folder; returns what is there, least recently used first.
-    pub fn open(config: DiskTierConfig, engine: Weak<Shared>) -> Result<(Self, Vec<BlockHash>)> {
+    pub fn open(config: DiskTierConfig, engine: &Arc<Shared>) -> Result<(Self, Vec<BlockHash>)> {
         let len = config.host_blocks as usize * config.block_bytes;
         let memory = MmapOptions::new()
             .len(len)
@@ -64,20 +67,38 @@ impl DiskTier {
         let (path, capacity_bytes) = (config.path, config.capacity_bytes);
         let (fingerprint, block_bytes) = (config.fingerprint, config.block_bytes);
         let disk = DiskConfig { path, capacity_bytes, fingerprint, block_bytes };
+        let (metrics, engine) = (Arc::clone(&engine.metrics), Arc::downgrade(engine));
         let done = Box::new(move |done| tell(&engine, done));
         let (store, hashes) = DiskStore::open(disk, host, done)
             .map_err(|error| Error::invalid("kv_disk_path", error.to_string()))?;
-        Ok((Self { store, _memory: memory }, hashes.into_iter().map(BlockHash).collect()))
+        let disk = Self { store, capacity_bytes, metrics, _memory: memory };
+        Ok((disk, hashes.into_iter().map(BlockHash).collect()))
+    }
+
+    /// The share of its capacity that is in use, 0 to 1.
+    pub fn usage(&self) -> f64 {
+        self.store.bytes_used() as f64 / self.capacity_bytes as f64
     }
 
     /// Has a transfer done.
     pub fn submit(&self, transfer: Transfer) {
+        if let (Some(metrics), Some(which)) = (self.metrics.disk(), transferring(&transfer)) {
+            metrics.begun(which);
+        }
         self.store.submit(match transfer {
             Transfer::Store { hash, slot } => Job::Store { hash: hash.0, slot },
             Transfer::Fetch { hash, slot } => Job::Fetch { hash: hash.0, slot },
             Transfer::Delete { hash } => Job::Delete { hash: hash.0 },
             Transfer::Clear => Job::Clear,
         });
+    }
+}
+
+fn transferring(transfer: &Transfer) -> Option<Transferring> {
+    match transfer {
+        Transfer::Fetch { .. } => Some(Transferring::Read),
+        Transfer::Store { .. } => Some(Transferring::Write),
+        Transfer::Delete { .. } | Transfer::Clear => None,
     }
 }
 
@@ -89,6 +110,9 @@ fn tell(engine: &Weak<Shared>, done: Done) {
         Job::Delete { hash } => Transfer::Delete { hash: BlockHash(hash) },
         Job::Clear => Transfer::Clear,
     };
+    if let (Some(metrics), Some(which)) = (engine.metrics.disk(), transferring(&transfer)) {
+        metrics.ended(which, done.outcome.is_ok(), done.time);
+    }
     let evicted = done.evicted.into_iter().map(BlockHash).collect();
     engine.inbox.transferred(Transferred { transfer, done: done.outcome.is_ok(), evicted });
 }

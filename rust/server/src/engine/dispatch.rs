@@ -10,13 +10,14 @@ use octavo_core::{Engine, Error, Event, EventKind, FinishReason, Plan, RequestId
 
 use super::inbox::{AbortCause, InFlight, Submission};
 use super::sink::Sink;
-use crate::metrics::{Metrics, Progress, Recorder};
+use crate::metrics::{Metrics, Progress, Recorder, Tenants};
 
 /// Open requests with their sinks. Only the loop touches it.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     open: HashMap<RequestId, Open>,
     recorder: Recorder,
+    tenants: Option<Tenants>,
     events: Vec<Event>,
     wakers: Vec<Waker>,
     ended: InFlight,
@@ -34,6 +35,7 @@ impl Dispatcher {
         Self {
             open: HashMap::new(),
             recorder: metrics.recorder(),
+            tenants: metrics.tenants(),
             events: Vec::new(),
             wakers: Vec::new(),
             ended: InFlight::default(),
@@ -48,9 +50,11 @@ impl Dispatcher {
     /// Adds a request to the engine and opens it here. One that the engine
     /// does not take ends with the engine's reason.
     pub fn add(&mut self, engine: &mut Engine, submission: Submission, now: Instant) {
-        let Submission { request, sink, choice, arrived } = submission;
+        let Submission { request, sink, choice, siblings, arrived } = submission;
         let id = request.id;
-        let progress = Progress::new(request.prompt.len() as u32, request.stop.max_tokens, arrived);
+        let tenant = self.tenants.as_mut().map(|tenants| tenants.get(request.tenant));
+        let (prompt_tokens, max_tokens) = (request.prompt.len() as u32, request.stop.max_tokens);
+        let progress = Progress::new(prompt_tokens, max_tokens, arrived, siblings, tenant);
         self.open.insert(id, Open { sink, choice, progress });
         if let Err(error) = engine.add(request) {
             self.close(id, FinishReason::Error, now, |open| open.sink.fail(error));
@@ -71,6 +75,15 @@ impl Dispatcher {
         self.recorder.step(plan.tokens);
     }
 
+    /// Notes requests that were put back.
+    pub fn preempted(&mut self, requests: &[RequestId]) {
+        for request in requests {
+            if let Some(open) = self.open.get_mut(request) {
+                open.progress.preempted();
+            }
+        }
+    }
+
     /// Hands all events out, as of `now`.
     pub fn dispatch(&mut self, now: Instant) {
         let mut events = std::mem::take(&mut self.events);
@@ -84,8 +97,8 @@ impl Dispatcher {
     fn hand_out(&mut self, request: RequestId, kind: EventKind, now: Instant) {
         let Some(open) = self.open.get_mut(&request) else { return };
         let finish = match &kind {
-            EventKind::Started { cached_tokens } => {
-                open.progress.started(&self.recorder, *cached_tokens, now);
+            EventKind::Started { cached } => {
+                open.progress.started(&self.recorder, *cached, now);
                 None
             }
             EventKind::PromptLogprobs { .. } => None,

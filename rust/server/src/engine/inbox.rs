@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use octavo_core::{EngineRequest, Error, RequestId, Result};
+use octavo_core::{EngineRequest, Error, RequestId};
 use parking_lot::{Condvar, Mutex};
 
 use super::disk::Transferred;
 use super::sink::Sink;
+use crate::metrics::{Rejection, Siblings};
 
 /// One engine request and where its events go.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(super) struct Submission {
     pub sink: Arc<Sink>,
     /// Which of the sink's choices it is.
     pub choice: u32,
+    /// The choices of its prompt.
+    pub siblings: Arc<Siblings>,
     /// When the door got it.
     pub arrived: Instant,
 }
@@ -36,6 +39,26 @@ pub struct Patience {
     pub queue: Option<Duration>,
     /// From its arrival to its end.
     pub total: Option<Duration>,
+}
+
+/// A call that is not taken in.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub error: Error,
+    /// The limit that refused it for now.
+    pub reason: Option<Rejection>,
+}
+
+impl Refused {
+    fn for_now(reason: Rejection, message: String) -> Self {
+        Self { error: Error::overloaded(message), reason: Some(reason) }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { error, reason: None }
+    }
 }
 
 /// How much may be in flight at once.
@@ -99,7 +122,7 @@ impl Inbox {
     }
 
     /// Puts all of `group` in, or none.
-    pub fn submit(&self, group: Vec<Submission>, patience: Patience) -> Result<()> {
+    pub fn submit(&self, group: Vec<Submission>, patience: Patience) -> Result<(), Refused> {
         let added = InFlight {
             requests: group.len() as u32,
             prompt_tokens: group.iter().map(|submission| submission.request.prompt.len() as u64).sum(),
@@ -116,17 +139,17 @@ impl Inbox {
     }
 
     /// Says early what [`Self::submit`] would: is there room for `requests` more?
-    pub fn check_room(&self, requests: u32) -> Result<()> {
+    pub fn check_room(&self, requests: u32) -> Result<(), Refused> {
         self.admit(&self.state.lock(), InFlight { requests, prompt_tokens: 0 })
     }
 
-    fn admit(&self, state: &State, added: InFlight) -> Result<()> {
+    fn admit(&self, state: &State, added: InFlight) -> Result<(), Refused> {
         match &state.condition {
             Condition::Running => {}
             Condition::Stopped => {
-                return Err(Error::overloaded("the server is shutting down; retry elsewhere"));
+                return Err(Error::overloaded("the server is shutting down; retry elsewhere").into());
             }
-            Condition::Failed(error) => return Err(error.clone()),
+            Condition::Failed(error) => return Err(error.clone().into()),
         }
         let (now, most) = (state.in_flight, self.limits);
         if added.requests > most.max_requests {
@@ -137,14 +160,16 @@ impl Inbox {
                      fewer prompts or lower n",
                     added.requests, most.max_requests
                 ),
-            ));
+            )
+            .into());
         }
         if now.requests.saturating_add(added.requests) > most.max_requests {
-            return Err(Error::overloaded(format!(
+            let message = format!(
                 "{} sequences are in flight and this call adds {}; the limit is {} (--max-num-queued-reqs): retry \
                  later or elsewhere",
                 now.requests, added.requests, most.max_requests
-            )));
+            );
+            return Err(Refused::for_now(Rejection::Requests, message));
         }
         match most.max_prompt_tokens {
             Some(limit) if added.prompt_tokens > limit => Err(Error::invalid(
@@ -154,13 +179,15 @@ impl Inbox {
                      shorten it",
                     added.prompt_tokens
                 ),
-            )),
+            )
+            .into()),
             Some(limit) if now.prompt_tokens + added.prompt_tokens > limit => {
-                Err(Error::overloaded(format!(
-                    "{} prompt tokens wait and this call adds {}; the limit is {limit} (--max-num-queued-tokens): retry \
-                 later or elsewhere",
+                let message = format!(
+                    "{} prompt tokens wait and this call adds {}; the limit is {limit} (--max-num-queued-tokens): \
+                     retry later or elsewhere",
                     now.prompt_tokens, added.prompt_tokens
-                )))
+                );
+                Err(Refused::for_now(Rejection::Tokens, message))
             }
             _ => Ok(()),
         }
@@ -168,7 +195,7 @@ impl Inbox {
 
     /// Refuses what cannot be in time even if prompts are worked off as fast as
     /// they were at best of late, and no output is computed beside them.
-    fn make_it(&self, state: &State, added: InFlight, patience: Patience) -> Result<()> {
+    fn make_it(&self, state: &State, added: InFlight, patience: Patience) -> Result<(), Refused> {
         if state.pace <= 0.0 {
             return Ok(());
         }
@@ -186,7 +213,9 @@ impl Inbox {
                      {:.0} a second), but {field} is {limit_s} s: retry later or elsewhere",
                     state.pace
                 );
-                return Err(Error::overloaded(message).with_retry_after((estimate_s - limit_s).ceil() as u32));
+                let retry_after_s = (estimate_s - limit_s).ceil() as u32;
+                let error = Error::overloaded(message).with_retry_after(retry_after_s);
+                return Err(Refused { error, reason: Some(Rejection::Deadline) });
             }
         }
         Ok(())

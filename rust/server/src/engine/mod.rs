@@ -17,8 +17,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use octavo_core::{
-    Deadlines, Engine, EngineLimits, EngineRequest, Error, Kind, Plan, Policy, RequestId, Result, Stats,
-    Transfer,
+    Deadlines, Engine, EngineLimits, EngineRequest, Error, Plan, Policy, RequestId, Result, Stats, Transfer,
 };
 use parking_lot::Mutex;
 
@@ -28,10 +27,10 @@ pub use self::sink::Sink;
 
 use self::disk::{DiskTier, Transferred};
 use self::dispatch::Dispatcher;
-use self::inbox::{Inbox, Mail, Submission};
+use self::inbox::{Inbox, Mail, Refused, Submission};
 use self::pace::Pace;
 use crate::kv_events::{KvEventSource, KvPublisher};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Siblings};
 
 /// What the step loop does next.
 #[derive(Debug)]
@@ -127,7 +126,7 @@ impl EngineHandle {
     /// Invalid where the folder cannot be used, with what to do; internal if there
     /// is a disk tier already.
     pub fn attach_disk(&self, config: DiskTierConfig) -> Result<usize> {
-        let (disk, found) = DiskTier::open(config, Arc::downgrade(&self.0))?;
+        let (disk, found) = DiskTier::open(config, &self.0)?;
         let mut core = self.0.core.lock();
         for &hash in &found {
             core.engine.set_on_disk(hash, true);
@@ -142,9 +141,19 @@ impl EngineHandle {
         &self.0.limits
     }
 
-    /// Counters and histograms, brought up to date when they are read.
+    /// Counters and histograms; see [`Self::read_metrics`].
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.0.metrics
+    }
+
+    /// Counters and histograms, brought up to date. No lock is held any more.
+    pub fn read_metrics(&self) -> &Metrics {
+        let metrics = &self.0.metrics;
+        metrics.update(&self.stats(), self.has_worker() && self.failure().is_none());
+        if let (Some(disk), Some(known)) = (self.0.disk.get(), metrics.disk()) {
+            known.set_usage(disk.usage());
+        }
+        metrics
     }
 
     /// Loop: takes in what doors have left and plans the next step into
@@ -161,8 +170,10 @@ impl EngineHandle {
                 return Ok(Planned::Stopped);
             }
             let plan = core.engine.plan(frame)?;
+            let Core { engine, dispatcher, .. } = &mut *core;
+            dispatcher.preempted(engine.preempted());
             if let Some(plan) = &plan {
-                core.dispatcher.planned(plan);
+                dispatcher.planned(plan);
             }
             let idle = core.engine.in_flight() == 0;
             self.finish(core);
@@ -199,6 +210,12 @@ impl EngineHandle {
     /// [`Self::recover`].
     pub fn lost_worker(&self) {
         self.0.has_worker.store(false, Ordering::Relaxed);
+        self.0.metrics.worker_is(None);
+    }
+
+    /// Loop: the worker is this process, for metrics.
+    pub fn worker_is(&self, pid: u32) {
+        self.0.metrics.worker_is(Some(pid));
     }
 
     /// False while the workers are being started again.
@@ -274,8 +291,8 @@ impl EngineHandle {
         Deadlines { start_ns: patience.queue.and_then(at), end_ns: patience.total.and_then(at) }
     }
 
-    /// Door: submits `requests` as choices 0, 1, ... of one call, all or none,
-    /// and says where their events come.
+    /// Door: submits `requests` as choices 0, 1, ... of one call, `n` a prompt, all or
+    /// none, and says where their events come.
     ///
     /// # Errors
     /// Overloaded at the queue limits, while stopping, or if the call cannot be in
@@ -283,15 +300,17 @@ impl EngineHandle {
     pub(crate) fn submit(
         &self,
         requests: Vec<EngineRequest>,
+        n: u32,
         arrived: Instant,
         patience: Patience,
     ) -> Result<Arc<Sink>> {
         let sink = Arc::new(Sink::default());
-        let group = requests.into_iter().zip(0..).map(|(request, choice)| Submission {
-            request,
-            sink: Arc::clone(&sink),
-            choice,
-            arrived,
+        let mut siblings = Arc::new(Siblings::new(n));
+        let group = requests.into_iter().zip(0..).map(|(request, choice)| {
+            if choice > 0 && choice % n == 0 {
+                siblings = Arc::new(Siblings::new(n));
+            }
+            Submission { request, sink: Arc::clone(&sink), choice, siblings: Arc::clone(&siblings), arrived }
         });
         self.count_refusal(self.0.inbox.submit(group.collect(), patience))?;
         Ok(sink)
@@ -311,15 +330,15 @@ impl EngineHandle {
     /// # Errors
     /// As [`Self::submit`].
     pub(crate) fn has_room(&self, requests: u32) -> Result<()> {
-        self.0.inbox.check_room(requests)
+        self.0.inbox.check_room(requests).map_err(|refused| refused.error)
     }
 
-    fn count_refusal(&self, outcome: Result<()>) -> Result<()> {
-        outcome.inspect_err(|error| {
-            if error.kind() == Kind::Overloaded {
-                let is_late = error.retry_after_s().is_some();
-                self.0.metrics.admission_rejected(if is_late { "deadline" } else { "queue_full" });
+    fn count_refusal(&self, outcome: std::result::Result<(), Refused>) -> Result<()> {
+        outcome.map_err(|Refused { error, reason }| {
+            if let Some(reason) = reason {
+                self.0.metrics.rejected(reason);
             }
+            error
         })
     }
 

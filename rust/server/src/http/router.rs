@@ -8,7 +8,7 @@ use octavo_core::Result;
 
 use super::error::ApiError;
 use super::excerpt::excerpt;
-use super::middleware::{access_log, auth, cors, panic, request_id};
+use super::middleware::{access_log, auth, cors, measure, panic, request_id};
 use super::routes::{
     chat, completions, health, kv_event_sources, load, metrics, models, reset_prefix_cache, tokenize, version,
 };
@@ -46,6 +46,10 @@ pub fn router(state: &AppState) -> Result<Router> {
         router = router.layer(layer);
     }
     router = router.layer(from_fn(panic::guard));
+    if !config.disable_log_stats {
+        let metrics = state.client.engine().metrics().http();
+        router = router.layer(from_fn_with_state(metrics, measure::measure));
+    }
     if config.access_log {
         router = router.layer(from_fn(access_log::log));
     }

@@ -331,12 +331,13 @@ fn watch_signals(phase: watch::Sender<Phase>) -> std::io::Result<impl Future<Out
 }
 
 async fn report(client: Client) {
-    let metrics = Arc::clone(client.engine().metrics());
-    let mut reporter = Reporter::new(&metrics);
+    let engine = client.engine();
+    let metrics = Arc::clone(engine.metrics());
+    let mut reporter = Reporter::new(&metrics, &engine.stats());
     let mut ticks = tokio::time::interval(REPORT_INTERVAL);
     loop {
         ticks.tick().await;
-        if let Some(line) = reporter.line(&metrics, &client.engine().stats()) {
+        if let Some(line) = reporter.line(&metrics, &engine.stats()) {
             tracing::info!("{line}");
         }
     }

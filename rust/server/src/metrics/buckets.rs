@@ -30,3 +30,19 @@ pub(super) fn one_two_five(most: u32) -> Vec<f64> {
     let series = decades.flat_map(|decade| [decade, 2 * decade, 5 * decade]);
     series.take_while(|bound| *bound <= u64::from(most)).map(|bound| bound as f64).collect()
 }
+
+/// Preemptions of a sequence.
+pub(super) const PREEMPTIONS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0];
+
+/// Seconds of an HTTP request, of each route.
+pub(super) const HTTP_SECONDS: &[f64] = &[0.1, 0.5, 1.0];
+
+/// Seconds of an HTTP request.
+pub(super) const HTTP_SECONDS_FINE: &[f64] = &[
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 7.5, 10.0,
+    30.0, 60.0,
+];
+
+/// Bytes of an HTTP body: 256 B to 16 MiB.
+pub(super) const BODY_BYTES: &[f64] =
+    &[256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];

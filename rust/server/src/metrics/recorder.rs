@@ -1,12 +1,15 @@
 //! What the step loop measures of each request.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use octavo_core::FinishReason;
+use octavo_core::{CachedTokens, FinishReason};
 use prometheus::IntCounter;
 use prometheus::local::{LocalHistogram, LocalIntCounter};
 
-use super::{Counters, Histograms};
+use super::requests::{RequestMetrics, Sources};
+use super::tenants::Tenant;
 
 /// Histograms and counters of the loop's own, merged by [`Recorder::flush`].
 #[derive(Debug)]
@@ -21,12 +24,15 @@ pub struct Recorder {
     decode_time: LocalHistogram,
     prompt_tokens: LocalHistogram,
     generation_tokens: LocalHistogram,
+    max_generation_tokens: LocalHistogram,
     params_max_tokens: LocalHistogram,
     prefill_computed: LocalHistogram,
+    preemptions: LocalHistogram,
     iteration_tokens: LocalHistogram,
     prompt_tokens_total: LocalIntCounter,
     prompt_tokens_cached_total: LocalIntCounter,
     generation_tokens_total: LocalIntCounter,
+    sources: Sources,
     ended_stop: IntCounter,
     ended_length: IntCounter,
     ended_abort: IntCounter,
@@ -36,30 +42,33 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(histograms: &Histograms, counters: &Counters) -> Self {
+    pub(super) fn new(metrics: &RequestMetrics) -> Self {
         Self {
-            time_to_first_token: histograms.time_to_first_token.local(),
-            inter_token_latency: histograms.inter_token_latency.local(),
-            time_per_output_token: histograms.time_per_output_token.local(),
-            e2e_latency: histograms.e2e_latency.local(),
-            queue_time: histograms.queue_time.local(),
-            inference_time: histograms.inference_time.local(),
-            prefill_time: histograms.prefill_time.local(),
-            decode_time: histograms.decode_time.local(),
-            prompt_tokens: histograms.prompt_tokens.local(),
-            generation_tokens: histograms.generation_tokens.local(),
-            params_max_tokens: histograms.params_max_tokens.local(),
-            prefill_computed: histograms.prefill_computed.local(),
-            iteration_tokens: histograms.iteration_tokens.local(),
-            prompt_tokens_total: counters.prompt_tokens.local(),
-            prompt_tokens_cached_total: counters.prompt_tokens_cached.local(),
-            generation_tokens_total: counters.generation_tokens.local(),
-            ended_stop: counters.ended(FinishReason::Eos),
-            ended_length: counters.ended(FinishReason::Length),
-            ended_abort: counters.ended(FinishReason::Abort),
-            ended_timeout: counters.ended(FinishReason::Timeout),
-            ended_error: counters.ended(FinishReason::Error),
-            corrupted: counters.corrupted.clone(),
+            time_to_first_token: metrics.time_to_first_token.local(),
+            inter_token_latency: metrics.inter_token_latency.local(),
+            time_per_output_token: metrics.time_per_output_token.local(),
+            e2e_latency: metrics.e2e_latency.local(),
+            queue_time: metrics.queue_time.local(),
+            inference_time: metrics.inference_time.local(),
+            prefill_time: metrics.prefill_time.local(),
+            decode_time: metrics.decode_time.local(),
+            prompt_tokens: metrics.prompt_tokens.local(),
+            generation_tokens: metrics.generation_tokens.local(),
+            max_generation_tokens: metrics.max_generation_tokens.local(),
+            params_max_tokens: metrics.params_max_tokens.local(),
+            prefill_computed: metrics.prefill_computed.local(),
+            preemptions: metrics.preemptions.local(),
+            iteration_tokens: metrics.iteration_tokens.local(),
+            prompt_tokens_total: metrics.prompt_tokens_total.local(),
+            prompt_tokens_cached_total: metrics.prompt_tokens_cached_total.local(),
+            generation_tokens_total: metrics.generation_tokens_total.local(),
+            sources: metrics.sources.clone(),
+            ended_stop: metrics.ended(FinishReason::Eos),
+            ended_length: metrics.ended(FinishReason::Length),
+            ended_abort: metrics.ended(FinishReason::Abort),
+            ended_timeout: metrics.ended(FinishReason::Timeout),
+            ended_error: metrics.ended(FinishReason::Error),
+            corrupted: metrics.corrupted.clone(),
         }
     }
 
@@ -81,14 +90,36 @@ impl Recorder {
             &self.decode_time,
             &self.prompt_tokens,
             &self.generation_tokens,
+            &self.max_generation_tokens,
             &self.params_max_tokens,
             &self.prefill_computed,
+            &self.preemptions,
             &self.iteration_tokens,
         ];
         histograms.into_iter().for_each(LocalHistogram::flush);
         self.prompt_tokens_total.flush();
         self.prompt_tokens_cached_total.flush();
         self.generation_tokens_total.flush();
+    }
+}
+
+/// The choices of one prompt. Only the step loop changes it.
+#[derive(Debug)]
+pub struct Siblings {
+    unfinished: AtomicU32,
+    longest: AtomicU32,
+}
+
+impl Siblings {
+    /// Of `n` choices.
+    pub fn new(n: u32) -> Self {
+        Self { unfinished: AtomicU32::new(n), longest: AtomicU32::new(0) }
+    }
+
+    /// One has ended with `generated` tokens; those of the longest, if it was the last.
+    fn ended(&self, generated: u32) -> Option<u32> {
+        let longest = self.longest.fetch_max(generated, Ordering::Relaxed).max(generated);
+        (self.unfinished.fetch_sub(1, Ordering::Relaxed) == 1).then_some(longest)
     }
 }
 
@@ -99,32 +130,53 @@ pub struct Progress {
     max_tokens: u32,
     cached_tokens: u32,
     generated: u32,
+    preemptions: u32,
     arrived: Instant,
     started: Option<Instant>,
     first_token: Option<Instant>,
     last_token: Instant,
     stopped_by_text: bool,
+    siblings: Arc<Siblings>,
+    tenant: Option<Arc<Tenant>>,
 }
 
 impl Progress {
-    /// A request of `prompt_tokens` tokens that arrived at `arrived`.
-    pub fn new(prompt_tokens: u32, max_tokens: u32, arrived: Instant) -> Self {
+    /// A request of `prompt_tokens` tokens that arrived at `arrived`, one of
+    /// `siblings`.
+    pub(crate) fn new(
+        prompt_tokens: u32,
+        max_tokens: u32,
+        arrived: Instant,
+        siblings: Arc<Siblings>,
+        tenant: Option<Arc<Tenant>>,
+    ) -> Self {
+        if let Some(tenant) = &tenant {
+            tenant.arrived();
+        }
         Self {
             prompt_tokens,
             max_tokens,
             cached_tokens: 0,
             generated: 0,
+            preemptions: 0,
             arrived,
             started: None,
             first_token: None,
             last_token: arrived,
             stopped_by_text: false,
+            siblings,
+            tenant,
         }
     }
 
     /// The door has found a stop string and will abort: this counts as a stop.
     pub fn stopped_by_text(&mut self) {
         self.stopped_by_text = true;
+    }
+
+    /// It was put back, to be computed again.
+    pub fn preempted(&mut self) {
+        self.preemptions += 1;
     }
 
     /// Tokens of the prompt.
@@ -138,12 +190,17 @@ impl Progress {
     }
 
     /// First scheduled.
-    pub fn started(&mut self, recorder: &Recorder, cached_tokens: u32, now: Instant) {
+    pub fn started(&mut self, recorder: &Recorder, cached: CachedTokens, now: Instant) {
         self.started = Some(now);
-        self.cached_tokens = cached_tokens;
-        recorder.queue_time.observe(seconds(now - self.arrived));
+        self.cached_tokens = cached.total();
+        let queued_s = seconds(now - self.arrived);
+        recorder.queue_time.observe(queued_s);
         recorder.prompt_tokens_total.inc_by(u64::from(self.prompt_tokens));
-        recorder.prompt_tokens_cached_total.inc_by(u64::from(cached_tokens));
+        recorder.prompt_tokens_cached_total.inc_by(u64::from(self.cached_tokens));
+        recorder.sources.started(self.prompt_tokens, cached);
+        if let Some(tenant) = &self.tenant {
+            tenant.started(self.prompt_tokens, cached, queued_s);
+        }
     }
 
     /// One more token; true for the first.
@@ -151,13 +208,20 @@ impl Progress {
         let first = self.first_token.is_none();
         if first {
             self.first_token = Some(now);
-            recorder.time_to_first_token.observe(seconds(now - self.arrived));
+            let after_s = seconds(now - self.arrived);
+            recorder.time_to_first_token.observe(after_s);
+            if let Some(tenant) = &self.tenant {
+                tenant.first_token(after_s);
+            }
         } else {
             recorder.inter_token_latency.observe(seconds(now - self.last_token));
         }
         self.last_token = now;
         self.generated += 1;
         recorder.generation_tokens_total.inc();
+        if let Some(tenant) = &self.tenant {
+            tenant.token();
+        }
         first
     }
 
@@ -174,10 +238,18 @@ impl Progress {
                 recorder.corrupted.inc();
             }
         }
-        recorder.e2e_latency.observe(seconds(now - self.arrived));
+        let e2e_s = seconds(now - self.arrived);
+        recorder.e2e_latency.observe(e2e_s);
+        if let Some(tenant) = &self.tenant {
+            tenant.ended(e2e_s);
+        }
         recorder.prompt_tokens.observe(f64::from(self.prompt_tokens));
         recorder.generation_tokens.observe(f64::from(self.generated));
         recorder.params_max_tokens.observe(f64::from(self.max_tokens));
+        recorder.preemptions.observe(f64::from(self.preemptions));
+        if let Some(longest) = self.siblings.ended(self.generated) {
+            recorder.max_generation_tokens.observe(f64::from(longest));
+        }
         let Some(started) = self.started else { return };
         recorder.inference_time.observe(seconds(now - started));
         let Some(first) = self.first_token else { return };

@@ -43,7 +43,7 @@ async fn overload_is_503_with_retry_after_even_for_streams() {
     for call in calls {
         assert_eq!(call.await.unwrap().status, 200);
     }
-    let refused = r#"vllm:admission_rejections_total{engine="0",model_name="tiny",reason="queue_full"} 1"#;
+    let refused = r#"vllm:admission_rejections_total{model_name="tiny",reason="max_num_queued_reqs"} 1"#;
     assert!(server.get("/metrics").await.text().contains(refused));
 }
 

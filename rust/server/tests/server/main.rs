@@ -9,6 +9,7 @@ mod completions;
 mod errors;
 mod harness;
 mod lifecycle;
+mod metrics;
 mod middleware;
 mod operations;
 mod scheduling;

@@ -155,7 +155,7 @@ async fn who_cannot_be_in_time_is_refused_at_once_with_the_estimate() {
         }
     };
     assert!(message.contains("prompt tokens") && message.contains("timeout_s is 0.2 s"), "{message}");
-    let refused = r#"vllm:admission_rejections_total{engine="0",model_name="tiny",reason="deadline"} 1"#;
+    let refused = r#"vllm:admission_rejections_total{model_name="tiny",reason="deadline"} 1"#;
     assert!(server.get("/metrics").await.text().contains(refused));
     let patient = json!({"prompt": "Hello", "max_tokens": 1, "timeout_s": 100});
     let patient = tokio::spawn({
@@ -181,6 +181,8 @@ async fn prompt_tokens_are_bounded_in_the_queue() {
     assert!(reply.error()["message"].as_str().unwrap().contains("--max-num-queued-tokens"));
     let reply = server.post("/v1/completions", &body("1234567890123")).await;
     assert_eq!((reply.status, &reply.error()["param"]), (400, &json!("input_tokens")), "it would never fit");
+    let refused = r#"vllm:admission_rejections_total{model_name="tiny",reason="max_num_queued_tokens"}"#;
+    assert_eq!(server.metric(refused).await, Some(1.0));
     server.gate.open();
     first.await.unwrap();
     server.complete(&body("12345")).await;

@@ -9,8 +9,6 @@ use crate::http::state::AppState;
 
 /// All metrics in Prometheus' text format.
 pub async fn metrics(State(state): State<AppState>) -> ApiResult<Response> {
-    let engine = state.client.engine();
-    engine.metrics().update(&engine.stats());
-    let text = engine.metrics().encode()?;
+    let text = state.client.engine().read_metrics().encode()?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }

@@ -13,7 +13,7 @@ use octavo_core::{EngineLimits, Policy, Stats};
 use octavo_server::client::{ClientConfig, SamplingDefaults};
 use octavo_server::engine::QueueLimits;
 use octavo_server::http::config::{ContentFormat, CorsConfig};
-use octavo_server::metrics::Metrics;
+use octavo_server::metrics::{Metrics, MetricsConfig};
 use octavo_server::{Client, EngineHandle, ServerConfig, ServerHandle, bind, serve};
 use octavo_text::{ChatTemplate, Tokenizer};
 use serde_json::{Map, Value, json};
@@ -36,6 +36,7 @@ pub struct Setup {
     pub queue: QueueLimits,
     pub client: ClientConfig,
     pub server: ServerConfig,
+    pub metrics: MetricsConfig,
     /// A token that makes a row's values not finite.
     pub poison: Option<u32>,
     /// The device does constant work a token, and each step takes this long.
@@ -51,6 +52,12 @@ impl Default for Setup {
             queue: QueueLimits { max_requests: 1000, max_prompt_tokens: None },
             client: client_config(),
             server: server_config(),
+            metrics: MetricsConfig {
+                model: "tiny".to_owned(),
+                block_bytes: 1000,
+                cache_config: [("cache_dtype".to_owned(), "none".to_owned())].into(),
+                max_tenants: 0,
+            },
             poison: None,
             pace: None,
             template: Some(TEMPLATE),
@@ -86,7 +93,7 @@ impl Setup {
 
     /// The engine with its device and a client, without HTTP.
     pub fn engine(&self) -> (EngineHandle, Client, Device) {
-        let metrics = Arc::new(Metrics::new("tiny", self.limits.max_model_len).unwrap());
+        let metrics = Arc::new(Metrics::new(&self.metrics, &self.limits).unwrap());
         let engine = EngineHandle::new(self.limits.clone(), self.queue, metrics).unwrap();
         let device = Device::start(engine.clone(), self.worker(), self.pace);
         let tokenizer = Arc::new(tokenizer());
@@ -117,6 +124,13 @@ impl Server {
 
     pub async fn post(&self, path: &str, body: &Value) -> Reply {
         post(self.port, path, body).await
+    }
+
+    /// The value of a metric with these labels, as they are written; `None` if it is not exported.
+    pub async fn metric(&self, series: &str) -> Option<f64> {
+        let reply = self.get("/metrics").await;
+        let found = reply.text().lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        found.map(|value| value.parse().unwrap())
     }
 
     /// A completion that must succeed.
