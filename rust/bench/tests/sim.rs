@@ -247,3 +247,17 @@ fn a_long_prompt_delays_other_tokens_by_no_more_than_a_step() {
         assert!(loud <= most, "budget {budget}: {quiet} ms without, {loud} ms with the long prompt");
     }
 }
+
+#[test]
+fn a_trace_is_recorded_with_its_token_ids() {
+    let path = std::env::temp_dir().join(format!("octavo-bench-record-{}.jsonl", std::process::id()));
+    let flags = format!("{PRESSED} --vocab-size 80 --num-stop-ids 2 --abort-share 0.3 --abort-within 2");
+    let recorded = sim(&format!("{flags} --record {}", path.display())).unwrap();
+    let engine = "--num-blocks 60 --max-num-seqs 16 --max-num-batched-tokens 128 --vocab-size 80";
+    let replayed = sim(&format!("--trace {} {engine} --seed 5", path.display())).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(recorded, replayed);
+    assert!(recorded["total_output_tokens"].as_u64() < Some(120 * 40), "stop ids end requests early");
+    let error = sim("--num-requests 1 --record /nonexistent/trace.jsonl").unwrap_err().to_string();
+    assert!(error.contains("--record /nonexistent/trace.jsonl"), "{error}");
+}

@@ -88,6 +88,9 @@ pub struct EngineArgs {
     /// Share of blocks kept free when a request is admitted
     #[arg(long, default_value_t = 0.0)]
     pub watermark: f32,
+    /// Tokens in the vocabulary that prompts and outputs are drawn from
+    #[arg(long, default_value_t = super::request::VOCAB_SIZE)]
+    pub vocab_size: u32,
     /// Reuse the KV of shared prefixes
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub enable_prefix_caching: bool,
@@ -125,7 +128,7 @@ impl EngineArgs {
             long_prefill_token_threshold: self.long_prefill_token_threshold,
             max_num_queued_reqs: self.max_num_queued_reqs,
             max_logprobs: 0,
-            vocab_size: super::request::VOCAB_SIZE,
+            vocab_size: self.vocab_size,
             watermark: self.watermark,
             enable_prefix_caching: self.enable_prefix_caching,
             max_pinned_share: 0.0,
@@ -150,9 +153,13 @@ impl EngineArgs {
 #[command(next_help_heading = "Trace")]
 pub struct TraceArgs {
     /// A recorded trace instead of a random one: JSONL objects with `arrival_s`, `input_len` or `prompt` (token ids),
-    /// `output_len`, and optionally `priority`, `tenant`, `abort_after_s`, `prefix_group` and `prefix_len`
+    /// `output_len`, and optionally `priority`, `tenant`, `stop_token_ids`, `abort_after_s`, `prefix_group` and
+    /// `prefix_len`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Write the trace with all its token ids to a file for --trace
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Requests of a random trace
     #[arg(long, default_value_t = 1000)]
     pub num_requests: u64,
@@ -189,6 +196,9 @@ pub struct TraceArgs {
     /// Tenants are drawn from 0 to N - 1
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub num_tenants: u32,
+    /// Requests end at the token ids from 0 to N - 1, so the smaller the vocabulary, the sooner
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub num_stop_ids: u32,
     /// Seed of the trace
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

@@ -115,7 +115,9 @@ impl Bound {
         self.most.steps = self.most.steps.max(work.steps);
         self.most.tokens = self.most.tokens.max(work.tokens);
         // Its prompt may cost nothing: the cache may have it.
-        self.fewest_tokens = self.fewest_tokens.min(self.output(request) + 1);
+        let may_stop = !request.stop.stop_token_ids.is_empty();
+        let output = if may_stop { 1 } else { self.output(request) };
+        self.fewest_tokens = self.fewest_tokens.min(output + 1);
         let mut ahead = Work::default();
         let before = match self.policy {
             Policy::FairShare => self.classes.range(class..=class),

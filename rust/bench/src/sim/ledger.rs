@@ -1,6 +1,6 @@
 //! Follows every request from its arrival to its end and says when a promise is broken.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use octavo_core::fake::FakeWorker;
@@ -24,8 +24,6 @@ struct Live {
 /// What requests add up to. Times are virtual.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Requests that got all their tokens.
-    pub completed: u64,
     /// Requests that were aborted before.
     pub aborted: u64,
     /// Requests refused because the queue was full.
@@ -42,8 +40,20 @@ pub struct Totals {
     pub e2el: Distribution,
     /// The largest share of its bound that a request took.
     pub bound_used: f64,
-    /// Sum over completed requests of a hash of (id, tokens): the same whatever the order.
-    pub digest: u64,
+    /// Of each request that was not aborted: why it ended, and a hash of its id and tokens.
+    pub outputs: BTreeMap<u64, (FinishReason, u64)>,
+}
+
+impl Totals {
+    /// Requests that got all their tokens.
+    pub fn completed(&self) -> u64 {
+        self.outputs.len() as u64
+    }
+
+    /// All outputs as one number.
+    pub fn digest(&self) -> u64 {
+        self.outputs.values().fold(0, |sum, (_, hash)| sum.wrapping_add(*hash))
+    }
 }
 
 /// See the module's documentation.
@@ -133,15 +143,16 @@ impl Ledger {
         self.bound.end(&live.request);
         let broken = |what: String| Err(Error::violation(format!("request {id} {what}")));
         let expected = self.oracle.expected(&live.request, self.context_len);
+        let stop = live.tokens.last().filter(|last| live.request.stop.stop_token_ids.contains(last));
+        let natural = stop.map_or(FinishReason::Length, |&last| FinishReason::StopToken(last));
         match reason {
             FinishReason::Abort if expected.starts_with(&live.tokens) => self.totals.aborted += 1,
-            FinishReason::Length if expected == live.tokens => {
-                self.totals.completed += 1;
+            _ if reason == natural && expected == live.tokens => {
                 self.totals.input_tokens += live.request.prompt.len() as u64;
                 self.totals.e2el.record(live.last.saturating_sub(live.arrived));
-                self.totals.digest = self.totals.digest.wrapping_add(digest(id, &live.tokens));
+                self.totals.outputs.insert(id, (reason, hash(id, &live.tokens)));
             }
-            FinishReason::Abort | FinishReason::Length => {
+            FinishReason::Abort | FinishReason::Length | FinishReason::StopToken(_) => {
                 let at =
                     live.tokens.iter().zip(&expected).take_while(|(found, alone)| found == alone).count();
                 return broken(format!(
@@ -163,7 +174,7 @@ fn starves(id: u64) -> Error {
 }
 
 /// FNV-1a over the id and the tokens.
-fn digest(id: u64, tokens: &[Token]) -> u64 {
+fn hash(id: u64, tokens: &[Token]) -> u64 {
     let words = std::iter::once(id).chain(tokens.iter().map(|&token| u64::from(token)));
     words
         .flat_map(u64::to_le_bytes)
@@ -217,7 +228,7 @@ mod tests {
         for event in [started(), token(output[0], None), token(output[1], end)] {
             ledger.take(&event, Duration::from_millis(5), 3).unwrap();
         }
-        assert_eq!((ledger.live(), ledger.totals.completed, ledger.totals.output_tokens), (0, 1, 2));
+        assert_eq!((ledger.live(), ledger.totals.completed(), ledger.totals.output_tokens), (0, 1, 2));
         let again = event(EventKind::Finished { reason: FinishReason::Abort });
         assert!(ledger.take(&again, Duration::ZERO, 4).unwrap_err().to_string().contains("after its end"));
     }

@@ -56,5 +56,10 @@ pub fn simulate_on(args: &SimArgs, device: Box<dyn Device>) -> Result<Outcome> {
     let limits = args.engine.limits();
     limits.check().map_err(|error| Error::invalid(error.to_string()))?;
     let bound = Bound::new(&limits);
-    World::new(limits, bound, &args.device, args.check, trace::arrivals(&args.trace)?, device)?.run()
+    let arrivals = || trace::arrivals(&args.trace, limits.vocab_size);
+    if let Some(path) = &args.trace.record {
+        trace::record(path, arrivals()?)?;
+    }
+    let arrivals = arrivals()?;
+    World::new(limits, bound, &args.device, args.check, arrivals, device)?.run()
 }

@@ -30,12 +30,12 @@ impl Outcome {
         let mut json = Map::new();
         let mut put = |key: &str, value: Value| json.insert(key.into(), value);
         put("duration", number(self.duration.as_secs_f64()));
-        put("completed", totals.completed.into());
+        put("completed", totals.completed().into());
         put("aborted", totals.aborted.into());
         put("refused", totals.refused.into());
         put("total_input_tokens", totals.input_tokens.into());
         put("total_output_tokens", totals.output_tokens.into());
-        put("request_throughput", number(self.per_s(totals.completed)));
+        put("request_throughput", number(self.per_s(totals.completed())));
         put("output_throughput", number(self.per_s(totals.output_tokens)));
         put("total_token_throughput", number(self.per_s(totals.input_tokens + totals.output_tokens)));
         put("cache_hit_rate", number(self.hit_rate()));
@@ -47,7 +47,7 @@ impl Outcome {
         put("steps", self.stats.steps.into());
         put("mean_rows", number(self.rows as f64 / self.core.count().max(1) as f64));
         put("mean_tokens", number(self.tokens as f64 / self.core.count().max(1) as f64));
-        put("digest", format!("{:016x}", totals.digest).into());
+        put("digest", format!("{:016x}", totals.digest()).into());
         put("core_ns_per_step", number(core_ns_per_step));
         put("core_ns_per_seq", number(core_ns_per_seq));
         for (name, distribution) in [("ttft", &totals.ttft), ("itl", &totals.itl), ("e2el", &totals.e2el)] {
@@ -61,10 +61,11 @@ impl Outcome {
     pub fn table(&self) -> String {
         let totals = &self.totals;
         let (core_ns_per_step, core_ns_per_seq) = self.core_ns();
-        let ended = format!("{} ({} aborted, {} refused)", totals.completed, totals.aborted, totals.refused);
+        let ended =
+            format!("{} ({} aborted, {} refused)", totals.completed(), totals.aborted, totals.refused);
         let mut table = row("requests completed", ended);
         table += &row("virtual duration, s", format_args!("{:.3}", self.duration.as_secs_f64()));
-        table += &row("requests/s", format_args!("{:.2}", self.per_s(totals.completed)));
+        table += &row("requests/s", format_args!("{:.2}", self.per_s(totals.completed())));
         table += &row("output tokens/s", format_args!("{:.2}", self.per_s(totals.output_tokens)));
         let tokens = totals.input_tokens + totals.output_tokens;
         table += &row("input and output tokens/s", format_args!("{:.2}", self.per_s(tokens)));
@@ -86,7 +87,7 @@ impl Outcome {
         table += &row("steps", of);
         table += &row("core ns/step", format_args!("{core_ns_per_step:.0}"));
         table += &row("core ns/step and sequence", format_args!("{core_ns_per_seq:.1}"));
-        table += &row("digest of all outputs", format_args!("{:016x}", totals.digest));
+        table += &row("digest of all outputs", format_args!("{:016x}", totals.digest()));
         table += &summary_head("\nvirtual milliseconds");
         for (name, distribution) in [("ttft", &totals.ttft), ("itl", &totals.itl), ("e2el", &totals.e2el)] {
             table += &summary_row(name, distribution.summary_ms());

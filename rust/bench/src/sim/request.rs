@@ -6,7 +6,7 @@ use octavo_core::{Deadlines, EngineRequest, RequestId, SamplingParams, StopRules
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// Tokens in the vocabulary of simulations.
+/// Tokens in the vocabulary of benches, and of simulations that ask for no other.
 pub const VOCAB_SIZE: u32 = 50_000;
 
 /// A greedy request that ends at `output_len` tokens.
@@ -41,7 +41,7 @@ pub fn request(id: u64, prompt: Arc<[Token]>, output_len: u32) -> EngineRequest 
     }
 }
 
-/// `length` random tokens.
-pub fn tokens(rng: &mut StdRng, length: u32) -> impl Iterator<Item = Token> {
-    (0..length).map(|_| rng.random_range(0..VOCAB_SIZE))
+/// `length` random tokens of a vocabulary.
+pub fn tokens(rng: &mut StdRng, length: u32, vocab_size: u32) -> impl Iterator<Item = Token> {
+    (0..length).map(move |_| rng.random_range(0..vocab_size))
 }

@@ -118,7 +118,8 @@ pub fn limits(running: u32, length: u32) -> EngineLimits {
 
 /// A request with a random prompt of its own.
 pub fn prompted(id: u64, input_len: u32, output_len: u32) -> EngineRequest {
-    request(id, tokens(&mut stream(0, Purpose::Request, id), input_len).collect(), output_len)
+    let mut rng = stream(0, Purpose::Request, id);
+    request(id, tokens(&mut rng, input_len, VOCAB_SIZE).collect(), output_len)
 }
 
 /// An engine in which `running` sequences of `context` tokens decode, and will for `steps` steps.

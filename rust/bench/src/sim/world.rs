@@ -285,7 +285,7 @@ mod tests {
         let (args, bound) = (args(policy), Bound::new(&args(bound).engine.limits()));
         let limits = args.engine.limits();
         let device = Box::new(oracle(&limits, false));
-        let arrivals = trace::arrivals(&args.trace)?;
+        let arrivals = trace::arrivals(&args.trace, limits.vocab_size)?;
         World::new(limits, bound, &args.device, args.check, arrivals, device)?.run()
     }
 
