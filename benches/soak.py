@@ -18,7 +18,7 @@ import time
 
 TRACE = (
     "--input-len 48 --output-len 24 --range-ratio 0.9 --prefix-len 32 --num-prefixes 16 --request-rate 110 "
-    "--burstiness 0.3 --num-priorities 4 --num-tenants 8"
+    "--burstiness 0.3 --num-priorities 4 --num-tenants 8 --vocab-size 500 --num-stop-ids 4"
 )
 # The mean sequence of 92 tokens has 6 blocks: a third of the slots can be full.
 PRESSED = "--num-blocks 64 --max-num-seqs 32 --max-num-batched-tokens 256"
@@ -44,9 +44,7 @@ def main() -> int:
     subprocess.run(["cargo", "build", "--locked", "--release", "--package", "octavo-bench"], check=True)
 
     print(f"{requests} requests a run")
-    expected = simulate(
-        requests, "fcfs", "--num-blocks 65536 --max-num-seqs 1024 --pipeline-depth 1 --check end"
-    )
+    expected = simulate(requests, "fcfs", ROOMY)
     show("no pressure", expected)
     failed = False
     for name, flags in POLICIES.items():
