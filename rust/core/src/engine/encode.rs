@@ -1,6 +1,7 @@
 //! Writing a planned step into a frame's columns.
 
 use crate::frame::{FrameMut, LAST_SAMPLED, MAGIC, VERSION, header, new_float, new_int, row_flag};
+use crate::ids::Token;
 use crate::sched::{Row, Scheduler, Sequence, Step};
 
 /// Fills every column that the step uses.
@@ -57,9 +58,19 @@ fn write_row(sequence: &Sequence, row: &Row, place: usize, at: usize, frame: &mu
     frame.row_flags[place] = sample | prompt;
     let next = (end < sequence.prompt_len).then(|| sequence.tokens[end] as i32);
     frame.row_next_token[place] = next.unwrap_or(-1);
-    for (offset, to) in frame.tokens[at..at + row.len].iter_mut().enumerate() {
-        *to = sequence.tokens.get(row.start + offset).map_or(LAST_SAMPLED, |&token| token as i32);
+    write_tokens(sequence.tokens.get(row.start..).unwrap_or_default(), &mut frame.tokens[at..at + row.len]);
+}
+
+/// What the core does not know yet is on the device.
+fn write_tokens(known: &[Token], to: &mut [i32]) {
+    if let [to] = to {
+        // Most rows: no call is made to copy a word.
+        *to = known.first().map_or(LAST_SAMPLED, |&token| token as i32);
+        return;
     }
+    let (from_core, from_device) = to.split_at_mut(known.len().min(to.len()));
+    from_core.copy_from_slice(bytemuck::cast_slice(&known[..from_core.len()]));
+    from_device.fill(LAST_SAMPLED);
 }
 
 fn write_new(sequence: &Sequence, place: usize, heap: &mut Heap, frame: &mut FrameMut<'_>) {

@@ -23,13 +23,16 @@ impl KvManager {
         let Some(tiers) = &mut self.tiers else { return 0 };
         let first = lease.cached;
         let fetched = tiers.load(&lease.blocks[first..first + found]);
-        for at in first..first + found {
-            let parent = at.checked_sub(1).map(|before| lease.blocks[before]);
-            let content = &tokens[at * self.block_size..(at + 1) * self.block_size];
+        let tokens = &tokens[first * self.block_size..(first + found) * self.block_size];
+        let mut parent = first.checked_sub(1).map(|before| lease.blocks[before]);
+        self.tree.prepare(lease.salt, parent, tokens);
+        for (at, content) in tokens.chunks_exact(self.block_size).enumerate() {
+            let block = lease.blocks[first + at];
             // Loads come before rows: this very step may read the block.
-            let twin = self.tree.insert(lease.salt, parent, content, lease.blocks[at], 0);
+            let twin = self.tree.insert(lease.salt, parent, content, (at, block), 0);
             debug_assert_eq!(twin, None, "the match ended before the block");
-            self.events.entered(lease.blocks[at], step);
+            self.events.entered(block, step);
+            parent = Some(block);
         }
         lease.cached += found;
         fetched

@@ -7,7 +7,7 @@ pub const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// High half of the key; the low half gives the home place.
+    /// Low half of the key: where its home is, and most of what tells it apart.
     tag: u32,
     block: u32,
 }
@@ -28,15 +28,28 @@ impl Index {
         Self { entries: vec![EMPTY; size], mask: size - 1 }
     }
 
+    fn home(&self, tag: u32) -> usize {
+        tag as usize & self.mask
+    }
+
+    /// Touches what will be asked for under `keys`: memory gives many places at once in
+    /// the time of one, but one after another if work lies between.
+    pub fn touch(&self, keys: impl Iterator<Item = u64>) {
+        for key in keys {
+            std::hint::black_box(self.entries[self.home(key as u32)].tag);
+        }
+    }
+
     /// The first block under `key` that `is_it` accepts.
     pub fn find(&self, key: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let mut place = key as usize & self.mask;
+        let tag = key as u32;
+        let mut place = self.home(tag);
         loop {
             let entry = self.entries[place];
             if entry.block == NONE {
                 return None;
             }
-            if entry.tag == (key >> 32) as u32 && is_it(entry.block) {
+            if entry.tag == tag && is_it(entry.block) {
                 return Some(entry.block);
             }
             place = (place + 1) & self.mask;
@@ -45,16 +58,17 @@ impl Index {
 
     /// Adds a block that is not in the table.
     pub fn insert(&mut self, key: u64, block: u32) {
-        let mut place = key as usize & self.mask;
+        let tag = key as u32;
+        let mut place = self.home(tag);
         while self.entries[place].block != NONE {
             place = (place + 1) & self.mask;
         }
-        self.entries[place] = Entry { tag: (key >> 32) as u32, block };
+        self.entries[place] = Entry { tag, block };
     }
 
-    /// Removes a block that is in the table; `key_of` gives any block's key.
-    pub fn remove(&mut self, key: u64, block: u32, key_of: impl Fn(u32) -> u64) {
-        let mut hole = key as usize & self.mask;
+    /// Removes a block that is in the table.
+    pub fn remove(&mut self, key: u64, block: u32) {
+        let mut hole = self.home(key as u32);
         while self.entries[hole].block != block {
             hole = (hole + 1) & self.mask;
         }
@@ -65,7 +79,7 @@ impl Index {
             if entry.block == NONE {
                 break;
             }
-            let home = key_of(entry.block) as usize & self.mask;
+            let home = self.home(entry.tag);
             // Move the entry back unless its home lies after the hole.
             if (place.wrapping_sub(home) & self.mask) >= (place.wrapping_sub(hole) & self.mask) {
                 self.entries[hole] = entry;
@@ -94,7 +108,7 @@ mod tests {
             index.insert(key, block as u32);
         }
         for gone in 0..8u32 {
-            index.remove(keys[gone as usize], gone, |b| keys[b as usize]);
+            index.remove(keys[gone as usize], gone);
             for block in 0..8u32 {
                 let found = index.find(keys[block as usize], |b| b == block);
                 assert_eq!(found, (block > gone).then_some(block));

@@ -136,6 +136,10 @@ impl KvManager {
         if missing > self.available() || (self.has_groups() && self.lacks(lease, position, blocks)) {
             return false;
         }
+        let evicted = missing.saturating_sub(self.pool.free().len());
+        if evicted > 1 {
+            self.tree.prepare_removal(self.lru.iter().take(evicted).map(|(block, _)| block));
+        }
         for _ in 0..missing {
             let block = self.pool.take().or_else(|| {
                 let oldest = self.lru.front()?;
@@ -222,18 +226,19 @@ impl KvManager {
         scheduled: usize,
         step: u64,
     ) -> Option<usize> {
-        let computed = scheduled.min(tokens.len());
+        let first = lease.cached;
+        let mut parent = first.checked_sub(1).map(|before| lease.blocks[before]);
+        lease.sealed |= parent.is_some_and(|parent| !self.tree.contains(parent));
+        if lease.sealed || !self.caching {
+            return None;
+        }
+        let tokens = &tokens[first * self.block_size..scheduled.min(tokens.len())];
+        self.tree.prepare(lease.salt, parent, tokens);
         let mut exchanged = None;
-        while self.caching && !lease.sealed && (lease.cached + 1) * self.block_size <= computed {
-            let at = lease.cached;
-            let parent = at.checked_sub(1).map(|p| lease.blocks[p]);
-            if parent.is_some_and(|p| !self.tree.contains(p)) {
-                lease.sealed = true;
-                break;
-            }
+        for (place, content) in tokens.chunks_exact(self.block_size).enumerate() {
+            let at = first + place;
             let own = lease.blocks[at];
-            let content = &tokens[at * self.block_size..(at + 1) * self.block_size];
-            if let Some(twin) = self.tree.insert(lease.salt, parent, content, own, step) {
+            if let Some(twin) = self.tree.insert(lease.salt, parent, content, (place, own), step) {
                 if self.pool.retain(twin) {
                     self.lru.remove(twin, self.pins.contains(twin));
                 }
@@ -246,6 +251,7 @@ impl KvManager {
             for (group, held) in self.groups.iter_mut().zip(&lease.groups) {
                 group.enter(held, lease.blocks[at], at, scheduled, step);
             }
+            parent = Some(lease.blocks[at]);
             lease.cached += 1;
         }
         exchanged

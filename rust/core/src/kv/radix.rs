@@ -43,6 +43,8 @@ pub struct RadixTree {
     /// `[blocks, block_size]` content of each member.
     tokens: Vec<Token>,
     index: Index,
+    /// Of the blocks that are about to be inserted.
+    keys: Vec<u64>,
     /// By block, of members; empty unless they were asked for.
     identities: Vec<BlockHash>,
 }
@@ -54,8 +56,10 @@ impl RadixTree {
         Self {
             block_size,
             nodes: vec![VACANT; blocks],
-            tokens: vec![0; blocks * block_size],
+            // Not zeroes: the system would find their memory when it is touched, in a step.
+            tokens: vec![Token::MAX; blocks * block_size],
             index: Index::new(blocks),
+            keys: Vec::new(),
             identities: vec![BlockHash([0; 32]); if identities { blocks } else { 0 }],
         }
     }
@@ -106,20 +110,34 @@ impl RadixTree {
         false
     }
 
-    /// Puts `block` with `content` under `parent`, which must be a member, or
-    /// returns the member that already holds the same.
+    /// Computes the keys of blocks that hold `tokens`, the first of them under
+    /// `parent`, for [`Self::insert`]. The more at once, the faster.
+    pub fn prepare(&mut self, salt: u64, parent: Option<u32>, tokens: &[Token]) {
+        let mut key = parent.map_or_else(|| hash::root(salt), |parent| self.nodes[parent as usize].key);
+        self.keys.clear();
+        for content in tokens.chunks_exact(self.block_size) {
+            key = hash::chain(key, content);
+            self.keys.push(key);
+        }
+        self.index.touch(self.keys.iter().copied());
+    }
+
+    /// Puts `block`, number `at` of those prepared, with `content` under `parent`,
+    /// which must be a member, or returns the member that already holds the same.
     pub fn insert(
         &mut self,
         salt: u64,
         parent: Option<u32>,
         content: &[Token],
-        block: u32,
+        (at, block): (usize, u32),
         step: u64,
     ) -> Option<u32> {
-        let parent_key = parent.map_or_else(|| hash::root(salt), |p| self.nodes[p as usize].key);
-        let key = hash::chain(parent_key, content);
+        let key = self.keys[at];
         let parent = parent.unwrap_or(NONE);
-        if let Some(twin) = self.find(key, parent, salt, content) {
+        // A parent without children, as most are, need not be searched.
+        if (parent == NONE || self.nodes[parent as usize].first_child != NONE)
+            && let Some(twin) = self.find(key, parent, salt, content)
+        {
             return Some(twin);
         }
         let start = block as usize * self.block_size;
@@ -139,6 +157,11 @@ impl RadixTree {
         None
     }
 
+    /// Call it before many members are removed: it makes that faster.
+    pub fn prepare_removal(&self, blocks: impl Iterator<Item = u32>) {
+        self.index.touch(blocks.map(|block| self.nodes[block as usize].key));
+    }
+
     /// Takes a leaf out of the tree.
     pub fn remove_leaf(&mut self, block: u32) {
         let node = self.nodes[block as usize];
@@ -152,8 +175,7 @@ impl RadixTree {
                 self.nodes[node.next_sibling as usize].prev_sibling = node.prev_sibling;
             }
         }
-        let nodes = &self.nodes;
-        self.index.remove(node.key, block, |b| nodes[b as usize].key);
+        self.index.remove(node.key, block);
         self.nodes[block as usize] = VACANT;
     }
 

@@ -113,6 +113,8 @@ impl Scheduler {
         let Some(slot) = self.free_slots.pop() else { return Outcome::Full };
         let sequence = &mut self.sequences[index];
         let blocks = self.kv.blocks_for(sequence.tokens.len());
+        let most = sequence.max_len(self.context_len);
+        self.kv.reserve(&mut sequence.lease, self.kv.blocks_for(most));
         self.kv.lease_match(&mut sequence.lease);
         let most_below = if sequence.owes_prompt_logprobs() { 0 } else { budget.deltas - found.blocks - 1 };
         let below = self.kv.find_below(&sequence.lease, &sequence.tokens, most_below);
@@ -125,9 +127,7 @@ impl Scheduler {
         sequence.ticket = self.tickets;
         sequence.slot = Some(slot);
         sequence.scheduled = start;
-        let most = sequence.max_len(self.context_len);
         sequence.tokens.reserve_exact(most - sequence.tokens.len());
-        self.kv.reserve(&mut sequence.lease, self.kv.blocks_for(most));
         let tokens = |blocks: usize| (blocks * self.block_size) as u32;
         if !sequence.started && sequence.cached.total() == 0 {
             let (device, host, disk) = (tokens(found.blocks), tokens(below - fetched), tokens(fetched));
