@@ -253,7 +253,7 @@ fn drain(driver: &mut Driver, requests: &[EngineRequest]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_request_gets_what_it_gets_alone(

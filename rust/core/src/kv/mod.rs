@@ -12,6 +12,8 @@ pub mod check;
 mod events;
 mod evict;
 mod group;
+#[cfg(test)]
+mod group_oracle;
 mod hash;
 mod host;
 mod identity;

@@ -13,7 +13,7 @@ use super::manager::{KvConfig, KvManager};
 use crate::ids::{BlockId, Token};
 
 /// Salt and tokens from the start of the sequence to the end of the block.
-type Path = (u64, Vec<Token>);
+pub(super) type Path = (u64, Vec<Token>);
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -25,33 +25,63 @@ struct Entry {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Holder {
-    salt: u64,
-    tokens: Vec<Token>,
-    blocks: Vec<u64>,
-    cached: usize,
-    sealed: bool,
+pub(super) struct Holder {
+    pub(super) salt: u64,
+    pub(super) tokens: Vec<Token>,
+    pub(super) blocks: Vec<u64>,
+    pub(super) cached: usize,
+    pub(super) sealed: bool,
 }
 
 /// Blocks have names that are never reused, so a stale one is told apart.
 #[derive(Debug)]
-struct Oracle {
+pub(super) struct Oracle {
     block_size: usize,
     total: usize,
     max_pinned: usize,
     tree: BTreeMap<Path, Entry>,
-    holders: BTreeMap<usize, Holder>,
-    settling: Vec<u64>,
+    pub(super) holders: BTreeMap<usize, Holder>,
+    pub(super) settling: Vec<u64>,
     names: u64,
     clock: u64,
 }
 
 impl Oracle {
-    fn path(&self, holder: &Holder, blocks: usize) -> Path {
+    pub(super) fn new(block_size: usize, total: usize, max_pinned: usize) -> Self {
+        Self {
+            block_size,
+            total,
+            max_pinned,
+            tree: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            settling: Vec::new(),
+            names: 0,
+            clock: 0,
+        }
+    }
+
+    pub(super) fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.total
+    }
+
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.tree.contains_key(path)
+    }
+
+    /// The name of the block at the end of a path that is in the tree.
+    pub(super) fn block(&self, path: &Path) -> u64 {
+        self.tree[path].block
+    }
+
+    pub(super) fn path(&self, holder: &Holder, blocks: usize) -> Path {
         (holder.salt, holder.tokens[..blocks * self.block_size].to_vec())
     }
 
-    fn held(&self) -> BTreeSet<u64> {
+    pub(super) fn held(&self) -> BTreeSet<u64> {
         let blocks = self.holders.values().flat_map(|holder| holder.blocks.iter().copied());
         blocks.chain(self.settling.iter().copied()).collect()
     }
@@ -61,13 +91,13 @@ impl Oracle {
         self.tree.values().filter(|entry| !held.contains(&entry.block)).count()
     }
 
-    fn available(&self) -> usize {
+    pub(super) fn available(&self) -> usize {
         self.total - self.held().len()
     }
 
     /// Names of the leading blocks that `step` can read, and whether the next
     /// one is being computed.
-    fn lookup(&self, holder: &Holder, step: u64) -> (Vec<u64>, bool) {
+    pub(super) fn lookup(&self, holder: &Holder, step: u64) -> (Vec<u64>, bool) {
         let mut found = Vec::new();
         for blocks in 1..=(holder.tokens.len() - 1) / self.block_size {
             match self.tree.get(&self.path(holder, blocks)) {
@@ -94,7 +124,7 @@ impl Oracle {
         self.names
     }
 
-    fn grow(&mut self, id: usize, blocks: usize) -> bool {
+    pub(super) fn grow(&mut self, id: usize, blocks: usize) -> bool {
         let missing = blocks.saturating_sub(self.holders[&id].blocks.len());
         if missing > self.available() {
             return false;
@@ -106,7 +136,7 @@ impl Oracle {
         true
     }
 
-    fn cache_full(&mut self, id: usize, computed: usize, step: u64) {
+    pub(super) fn cache_full(&mut self, id: usize, computed: usize, step: u64) {
         let mut holder = self.holders[&id].clone();
         while !holder.sealed && (holder.cached + 1) * self.block_size <= computed {
             let at = holder.cached;
@@ -126,7 +156,7 @@ impl Oracle {
         self.holders.insert(id, holder);
     }
 
-    fn release(&mut self, id: usize) {
+    pub(super) fn release(&mut self, id: usize) {
         let mut holder = self.holders.remove(&id).unwrap();
         while let Some(block) = holder.blocks.pop() {
             self.clock += 1;
@@ -181,7 +211,11 @@ impl Oracle {
         }
     }
 
-    fn forget(&mut self, id: usize) {
+    pub(super) fn forget_all(&mut self) {
+        self.tree.clear();
+    }
+
+    pub(super) fn forget(&mut self, id: usize) {
         for block in &self.holders[&id].blocks {
             let path =
                 self.tree.iter().find(|(_, entry)| entry.block == *block).map(|(path, _)| path.clone());
@@ -334,7 +368,7 @@ impl Pair {
                 let held = self.oracle.held();
                 let unused = !self.oracle.tree.values().any(|entry| held.contains(&entry.block));
                 assert_eq!(self.kv.forget_all(), unused);
-                self.oracle.tree.clear();
+                self.oracle.forget_all();
             }
             Op::NextStep => {
                 self.settle();
@@ -385,7 +419,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_manager_does_what_the_oracle_does(
@@ -409,16 +443,7 @@ proptest! {
         let mut pair = Pair {
             kv: KvManager::new(config),
             leases: BTreeMap::new(),
-            oracle: Oracle {
-                block_size,
-                total,
-                max_pinned,
-                tree: BTreeMap::new(),
-                holders: BTreeMap::new(),
-                settling: Vec::new(),
-                names: 0,
-                clock: 0,
-            },
+            oracle: Oracle::new(block_size, total, max_pinned),
             real: HashMap::new(),
             step: 1,
             committed: 0,
