@@ -105,3 +105,31 @@ fn a_long_prompt_holds_up_no_other_tenant() {
     assert_eq!(driver.ended, [1]);
     driver.run();
 }
+
+#[test]
+fn who_runs_out_of_blocks_keeps_the_token_that_is_on_its_way() {
+    // The second fills the last blocks and a whole step, and needs a block more for its next token.
+    let pressed = EngineLimits {
+        policy: Policy::FairShare,
+        num_blocks: 12,
+        max_num_batched_tokens: 8,
+        max_num_seqs: 2,
+        enable_prefix_caching: false,
+        ..limits()
+    };
+    for limits in both_depths(&pressed) {
+        let requests =
+            [request(1, prompt(40, 1), 4), EngineRequest { tenant: 1, ..request(2, prompt(8, 2), 4) }];
+        let mut driver = Driver::new(limits);
+        driver.add(requests[0].clone());
+        driver.turn();
+        driver.add(requests[1].clone());
+        for _ in 0..100 {
+            driver.turn();
+        }
+        assert!(!driver.engine.has_work(), "{:?}", driver.engine.stats());
+        for request in &requests {
+            driver.assert_as_alone(request);
+        }
+    }
+}

@@ -8,7 +8,8 @@ use super::sequence::Sequence;
 
 impl Scheduler {
     /// Extends a running sequence to `blocks` blocks, preempting from the back
-    /// of the order until they are there; false if that took the sequence itself.
+    /// of the order until they are there; false if that took the sequence itself, or
+    /// would while a token of it is on its way: it waits for that one first.
     #[inline]
     pub(super) fn grow_or_preempt(&mut self, index: usize, blocks: usize) -> bool {
         let Sequence { lease, scheduled, .. } = &mut self.sequences[index];
@@ -22,6 +23,10 @@ impl Scheduler {
                 return true;
             }
             let Some(victim) = self.running.last() else { return false };
+            if victim.index == index && self.sequences[index].unread > 0 {
+                // Its token would be lost, and with it perhaps all that a step computed for it.
+                return false;
+            }
             self.preempt(victim);
             if victim.index == index {
                 return false;
