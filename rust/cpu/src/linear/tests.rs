@@ -25,14 +25,6 @@ fn bytes_of(values: &[f32], dtype: DType) -> Vec<u8> {
     out
 }
 
-fn floats_of(bytes: &[u8], dtype: DType) -> Vec<f32> {
-    with_element!(dtype, T => bytes
-        .chunks_exact(size_of::<T>())
-        // SAFETY: the chunk has the size of T.
-        .map(|c| unsafe { c.as_ptr().cast::<T>().read_unaligned() }.to_f32())
-        .collect())
-}
-
 struct Case {
     n: usize,
     k: usize,
@@ -65,48 +57,6 @@ impl Case {
 
 fn cpus() -> Vec<Cpu> {
     Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2) }).collect()
-}
-
-/// `|error| <= (k + 1) eps sum |x w|` holds for any order of a sum of fused multiply-adds; the output is rounded once
-/// more to its type.
-#[test]
-fn is_within_the_bound_of_f64() {
-    for cpu in cpus() {
-        for dtype in TYPES {
-            for (n, k) in SHAPES {
-                let case = Case::new(n, k, dtype);
-                let w = case.pack(&cpu.pool);
-                let weight = floats_of(&case.weight, dtype);
-                for rows in [1, 3, 13] {
-                    let x = bytes_of(&random(rows * k, 3), dtype);
-                    let y = floats_of(&case.run(&cpu, &w, &x, dtype, dtype), dtype);
-                    let x = floats_of(&x, dtype);
-                    for r in 0..rows {
-                        for c in 0..n {
-                            let terms =
-                                (0..k).map(|i| f64::from(x[r * k + i]) * f64::from(weight[c * k + i]));
-                            let exact = terms.clone().sum::<f64>() + f64::from(case.bias[c]);
-                            let size = terms.map(f64::abs).sum::<f64>() + f64::from(case.bias[c]).abs();
-                            let rounding = match dtype {
-                                DType::F32 => 0.0,
-                                DType::Bf16 => 2f64.powi(-8),
-                                DType::F16 => 2f64.powi(-11),
-                            };
-                            let bound = (k + 1) as f64 * 2f64.powi(-24) * size
-                                + 1.001 * rounding * exact.abs()
-                                + 1e-7;
-                            let error = (f64::from(y[r * n + c]) - exact).abs();
-                            assert!(
-                                error <= bound,
-                                "{} {dtype:?} {n}x{k} [{r}, {c}]: {error} > {bound}",
-                                cpu.isa
-                            );
-                        }
-                    }
-                }
-            }
-        }
-    }
 }
 
 #[test]

@@ -68,34 +68,6 @@ fn run(cpu: &Cpu, w: &QuantizedWeight, x: &[f32]) -> Vec<f32> {
     out
 }
 
-/// A rounded input differs by at most half a step, 1 / 254 of the greatest of its 32.
-#[test]
-fn is_within_the_rounding_of_the_inputs() {
-    for format in FORMATS {
-        for (n, k) in [(5, 256), (37, 768)] {
-            let bytes = random_blocks(format, n * k / format.weights());
-            let (weight, mut random) = (dense(format, &bytes), Random(4));
-            let (x, bias) = (random.floats(3 * k), random.floats(n));
-            for cpu in cpus() {
-                let w = QuantizedWeight::pack(&cpu.pool, format, &bytes, (n, k), Some(&bias)).unwrap();
-                let y = run(&cpu, &w, &x);
-                for r in 0..3 {
-                    for c in 0..n {
-                        let (mut exact, mut bound) = (f64::from(bias[c]), 1e-4);
-                        for i in 0..k {
-                            let v = f64::from(weight[c * k + i]);
-                            exact += f64::from(x[r * k + i]) * v;
-                            bound += v.abs() / 254.0 + v.abs() * 1e-5;
-                        }
-                        let error = (f64::from(y[r * n + c]) - exact).abs();
-                        assert!(error <= bound, "{} {format:?} [{r}, {c}]: {error} > {bound}", cpu.isa);
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// An input of one 1 is quantised exactly, so it shows a weight.
 #[test]
 fn single_inputs_show_the_weights() {
