@@ -49,6 +49,7 @@ fn a_tenant_that_sends_ten_times_more_waits_and_the_others_do_not() {
         let alone = 13 * STEP_MS;
         let first_come = latencies(EngineLimits { policy: Policy::Fcfs, ..limits.clone() });
         let fair = latencies(EngineLimits { policy: Policy::FairShare, ..limits });
+        println!("mean ms to the last token, by tenant: {first_come:?} fcfs, {fair:?} fair, {alone} alone");
         assert!(first_come.iter().all(|&ms| ms > 10 * alone), "all wait: {first_come:?}");
         assert!(fair[0] > 10 * alone, "who sends too much waits: {fair:?}");
         assert!(fair[1].max(fair[2]) < 2 * alone, "the others hardly: {fair:?}, alone {alone}");
