@@ -19,7 +19,7 @@ FLOATS = [torch.float32, torch.bfloat16, torch.float16]
 
 def instruction_sets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found = []
-    for name in ("scalar", "avx2", "avx2vnni", "avx512"):
+    for name in ("scalar", "avx2", "avx2vnni", "avx512", "neon", "neondot"):
         monkeypatch.setenv("OCTAVO_CPU_ISA", name)
         try:
             found.append(CpuKernels(1, []).isa)

@@ -1,7 +1,8 @@
 """The kernels of `rust/cpu`: the ops of `octavo.ops` on a CPU, same signatures, same contracts.
 
-A row's result never depends on the other rows. `OCTAVO_CPU_ISA` (scalar, avx2, avx2vnni, avx512) overrides
-the choice of instruction set. Until `start_threads` says otherwise, as many threads compute as torch has.
+A row's result never depends on the other rows. `OCTAVO_CPU_ISA` (scalar, avx2, avx2vnni, avx512, neon,
+neondot) overrides the choice of instruction set. Until `start_threads` says otherwise, as many threads
+compute as torch has.
 """
 
 from __future__ import annotations

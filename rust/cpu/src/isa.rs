@@ -13,12 +13,24 @@ pub enum Isa {
     Avx2Vnni,
     /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI.
     Avx512,
+    /// AArch64 with NEON, which all have.
+    Neon,
+    /// The same with products of bytes (FEAT_DotProd, all but the first cores of Armv8).
+    NeonDot,
 }
 
 impl Isa {
     /// Every instruction set that this machine can run, the best one last.
     pub fn available() -> Vec<Self> {
+        #[allow(unused_mut, reason = "elsewhere there is nothing to add")]
         let mut all = vec![Self::Scalar];
+        #[cfg(target_arch = "aarch64")]
+        {
+            all.push(Self::Neon);
+            if std::arch::is_aarch64_feature_detected!("dotprod") {
+                all.push(Self::NeonDot);
+            }
+        }
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2")
@@ -43,7 +55,8 @@ impl Isa {
         all
     }
 
-    /// The one that `OCTAVO_CPU_ISA` names (`scalar`, `avx2`, `avx2vnni` or `avx512`), or the best one where it is not set.
+    /// The one that `OCTAVO_CPU_ISA` names (`scalar`, `avx2`, `avx2vnni`, `avx512`, `neon` or `neondot`), or the best one
+    /// where it is not set.
     ///
     /// # Errors
     /// The name is unknown, or this machine lacks the instructions.
@@ -70,6 +83,8 @@ impl fmt::Display for Isa {
             Self::Avx2 => "avx2",
             Self::Avx2Vnni => "avx2vnni",
             Self::Avx512 => "avx512",
+            Self::Neon => "neon",
+            Self::NeonDot => "neondot",
         })
     }
 }

@@ -8,6 +8,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 use crate::Isa;
@@ -214,6 +216,16 @@ pub unsafe fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot => {
+                if const { K::MULTIPLIES_BYTES } {
+                    neon::run_dot(kernel)
+                } else {
+                    neon::run(kernel)
+                }
+            }
             _ => kernel.run::<Scalar>(),
         }
     }

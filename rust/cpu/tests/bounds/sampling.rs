@@ -63,7 +63,9 @@ fn draws_change_where_cumulative_probabilities_say() {
                 let (mut uniform, mut wanted, mut below) = (Vec::new(), Vec::new(), 0.0);
                 for (token, x) in scaled.iter().enumerate() {
                     let above = below + (x - most).exp() / total;
-                    if above - below > 2.0 * away {
+                    // Not all of a large vocabulary: emulators are slow.
+                    let tried = vocab < 100 || token % 37 == 3 || token % 97 == 3 || above - below > 0.01;
+                    if tried && above - below > 2.0 * away {
                         let ends = [below + away, above - away].map(|u| u.clamp(1e-12, 1.0 - 1e-12));
                         uniform.extend(ends);
                         wanted.extend([token as i64; 2]);
@@ -84,8 +86,8 @@ fn log_probabilities() {
     for cpu in cpus() {
         for vocab in VOCABULARIES {
             for (name, row) in logits(vocab) {
-                let tokens: Vec<i64> = (0..vocab as i64).collect();
-                let n = tokens.len();
+                let n = vocab.min(50);
+                let tokens: Vec<i64> = (0..n as i64).collect();
                 let (mut logprob, mut rank) = (vec![0.0f32; n], vec![0; n]);
                 let (mut top_id, mut top_logprob) = (vec![-1; n], vec![0.0f32; n]);
                 let out = LogprobsOut {
@@ -95,13 +97,12 @@ fn log_probabilities() {
                     top_logprob: top_logprob.as_mut_ptr(),
                     k: 1,
                 };
-                let n = n.min(300);
                 let x = MatRef { data: row.as_ptr().cast(), dtype: DType::F32, rows: n, stride: 0 };
                 // SAFETY: the vectors have an element for each row.
                 unsafe { token_logprobs(&cpu, x, vocab, tokens.as_ptr(), out) }.unwrap();
                 let most = row.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
                 let log_sum = row.iter().map(|&x| f64::from(x - most).exp()).sum::<f64>().ln();
-                for (&x, &got) in row[..n].iter().zip(&logprob) {
+                for (&x, &got) in row.iter().zip(&logprob) {
                     let exact = f64::from(x) - f64::from(most) - log_sum;
                     let bound = 2.0 * U * exact.abs()
                         + 113.0 * U
