@@ -120,7 +120,8 @@ pub trait F32x16: Copy {
                 return T::load::<Self>(p);
             }
             let mut all = [T::from_f32(0.0); LANES];
-            std::ptr::copy_nonoverlapping(p, all.as_mut_ptr(), n);
+            // As bytes, which need no alignment.
+            std::ptr::copy_nonoverlapping(p.cast::<u8>(), all.as_mut_ptr().cast(), n * size_of::<T>());
             T::load::<Self>(all.as_ptr())
         }
     }
@@ -135,7 +136,7 @@ pub trait F32x16: Copy {
             }
             let mut all = [T::from_f32(0.0); LANES];
             T::store(self, all.as_mut_ptr());
-            std::ptr::copy_nonoverlapping(all.as_ptr(), p, n);
+            std::ptr::copy_nonoverlapping(all.as_ptr().cast::<u8>(), p.cast(), n * size_of::<T>());
         }
     }
 
