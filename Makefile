@@ -14,7 +14,16 @@ RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml C
 # Rust tests that need more than `make test-models` fetches.
 LARGE := binary(golden) & test(/^(gemma3|qwen)_/)
 
-.PHONY: help setup build serve chat test test-rust test-loom test-python test-models test-large soak budgets lint format bench bench-peers clean
+ARM_LINUX := aarch64-unknown-linux-gnu
+ARM_MACOS := aarch64-apple-darwin
+
+NIGHTLY := cargo +nightly --version >/dev/null 2>&1 || { echo "octavo: no nightly Rust; install it (rustup toolchain install nightly)"; exit 1; }
+
+# What Miri does not take too long for: it runs a thousandth as fast, and portable code only.
+MIRI := simd:: rope:: quant::rows elementwise::tests::embedding linear::tests::rows linear::tests::the \
+	quant::int8::tests::rows attention::tests::contra sampling::tests::greedy_shows pool::tests::every pool::tests::a_panic
+
+.PHONY: help setup build serve chat test test-rust test-loom test-python test-models test-large test-arm test-asan test-miri lint-arm soak budgets lint format bench bench-peers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +88,31 @@ test-rust: test-models ## Run the Rust tests
 # Loom replaces what threads share, so this is a build of its own.
 test-loom: ## Explore the orders of events in the pool of threads
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --package octavo-cpu --release --lib pool::model
+
+# Of the kernels only: the rest has nothing of a processor's own.
+test-arm: ## Run the kernels' tests on an emulated Arm processor (needs qemu-user and a cross compiler)
+	@[ -d "$$(rustc --print target-libdir --target $(ARM_LINUX))" ] || { echo "octavo: no Rust for Arm; install it (rustup target add $(ARM_LINUX))"; exit 1; }
+	@command -v qemu-aarch64 >/dev/null || { echo "octavo: qemu-aarch64 not found; install it (apt-get install qemu-user)"; exit 1; }
+	@command -v aarch64-linux-gnu-gcc >/dev/null || { echo "octavo: aarch64-linux-gnu-gcc not found; install it (apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)"; exit 1; }
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+		cargo test --locked --package octavo-cpu --release --target $(ARM_LINUX)
+
+lint-arm: ## Check the kernels as Arm processors compile them, on Linux and macOS (needs both Rust targets)
+	for target in $(ARM_LINUX) $(ARM_MACOS); do \
+		[ -d "$$(rustc --print target-libdir --target $$target)" ] || { echo "octavo: no Rust for Arm; install it (rustup target add $$target)"; exit 1; }; \
+		cargo clippy --locked --package octavo-cpu --all-targets --target $$target -- -D warnings; \
+	done
+
+test-asan: ## Run the kernels' tests under AddressSanitizer (needs a nightly Rust)
+	@$(NIGHTLY)
+	RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan cargo +nightly test --locked --package octavo-cpu --release \
+		--target $$(rustc --print host-tuple) --lib --tests
+
+test-miri: ## Run tests of the kernels' buffers, matrices and threads under Miri (needs a nightly Rust with miri)
+	@$(NIGHTLY)
+	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "octavo: no Miri; install it (rustup component add --toolchain nightly miri rust-src)"; exit 1; }
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-symbolic-alignment-check" CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked --package octavo-cpu --lib -- $(MIRI)
 
 test-python: build test-models ## Run the Python and end-to-end tests
 	$(BIN)/python -m pytest
