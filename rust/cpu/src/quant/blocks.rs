@@ -34,9 +34,9 @@ pub struct Block {
     pub min: [f32; 16],
 }
 
-impl Block {
-    /// A block of zeros, for [`Format::decode`]; to be used with one format.
-    pub fn new() -> Self {
+impl Default for Block {
+    /// Zeros, for [`Format::decode`]; to be used with one format.
+    fn default() -> Self {
         Self { q: [0; 256], scale: [0.0; 16], min: [0.0; 16] }
     }
 }

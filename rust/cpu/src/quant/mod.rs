@@ -11,8 +11,7 @@ mod int8;
 mod kernel;
 mod rows;
 
-use blocks::Block;
-pub use blocks::Format;
+pub use blocks::{Block, Format};
 pub use encode::quantize_rows;
 pub use int8::{Int8Weight, int8_linear};
 pub use rows::quantized_rows;
@@ -70,7 +69,7 @@ impl QuantizedWeight {
         let mut buffer = Buffer::zeroed(panels * (k / BLOCK) * kernel::block_bytes(format));
         let target = AssumeSync(buffer.as_mut_ptr());
         pool.run(panels, |panel, _| {
-            let mut block = Block::new();
+            let mut block = Block::default();
             for column in 0..LANES.min(n - panel * LANES) {
                 let row = &data[(panel * LANES + column) * row_bytes..][..row_bytes];
                 for (index, bytes) in row.chunks_exact(format.bytes()).enumerate() {

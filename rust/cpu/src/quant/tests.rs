@@ -43,7 +43,7 @@ pub(super) fn random_blocks(format: Format, blocks: usize) -> Vec<u8> {
 }
 
 pub(super) fn dense(format: Format, bytes: &[u8]) -> Vec<f32> {
-    let (mut out, mut block) = (Vec::new(), Block::new());
+    let (mut out, mut block) = (Vec::new(), Block::default());
     for bytes in bytes.chunks_exact(format.bytes()) {
         format.decode(bytes, &mut block);
         for i in 0..format.weights() {

@@ -57,5 +57,5 @@ fn assert_within(got: f32, exact: f64, bound: f64, dtype: DType, what: impl Fn()
 }
 
 fn cpus() -> Vec<Cpu> {
-    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2, false) }).collect()
+    Isa::available().into_iter().map(|isa| Cpu { isa, pool: Pool::new(2) }).collect()
 }

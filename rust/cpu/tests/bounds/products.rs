@@ -4,7 +4,7 @@ use super::inputs::{Fill, Random, TYPES, bytes_of, floats_of, view, view_mut};
 use super::{ETA, U, assert_within, cpus, gamma, pow2};
 use half::f16;
 use octavo_cpu::linear::{PackedWeight, WeightRef, linear};
-use octavo_cpu::quant::{Format, Int8Weight, QuantizedWeight, int8_linear, quantized_linear};
+use octavo_cpu::quant::{Block, Format, Int8Weight, QuantizedWeight, int8_linear, quantized_linear};
 use octavo_cpu::{DType, MatMut, MatRef};
 
 /// Fills of inputs and of weights: each with each.
@@ -164,9 +164,9 @@ fn random_blocks(format: Format, blocks: usize) -> Vec<u8> {
 
 /// Each weight, and `|scale q| + |min|`, which is what its products are made of.
 fn decoded(format: Format, bytes: &[u8]) -> Vec<(f64, f64)> {
-    let mut out = Vec::new();
+    let (mut out, mut block) = (Vec::new(), Block::default());
     for bytes in bytes.chunks_exact(format.bytes()) {
-        let block = format.decode(bytes);
+        format.decode(bytes, &mut block);
         for (i, &q) in block.q[..format.weights()].iter().enumerate() {
             let run = i / format.run();
             let product = f64::from(block.scale[run]) * f64::from(i32::from(q) - format.zero());
