@@ -10,6 +10,7 @@ from octavo.boundary import Alternative, Chat, FrameLayout, Limits, PromptSource
 
 __all__ = [
     "CpuKernels",
+    "CpuProgram",
     "Door",
     "EngineClient",
     "EngineHandle",
@@ -319,14 +320,14 @@ class CpuKernels:
     ) -> None:
         """Rotate heads of `q` and `k` in place."""
 
-    def write_kv(self, k: _Matrix, v: _Matrix, cache: _Cache, slots: int) -> None:
+    def write_kv(self, k: _Matrix, v: _Matrix, kv_cache: _Cache, slots: int) -> None:
         """Write keys and values into their slots of the cache."""
 
     def attention(
         self,
         q: _Matrix,
         heads: int,
-        cache: _Cache,
+        kv_cache: _Cache,
         rows: tuple[int, int, int, int, int],
         scale: float,
         window: int | None,

@@ -54,7 +54,8 @@ def logits_in_chunks(
     dtype = model.model.embed_tokens.table.dtype
     shape = (len(order), 2, config.num_kv_heads, block_size, config.head_dim)
     caches = [torch.zeros(shape, dtype=dtype) for _ in range(config.num_layers)]
-    group_of_layer = [layer % 2 for layer in range(config.num_layers)]
+    # As in a model whose layers all have windows, the first group has none.
+    group_of_layer = [1 + layer % 2 for layer in range(config.num_layers)]
     forward = bind(model, caches, group_of_layer)
     done = [0] * len(sequences)
     outputs: list[list[Tensor]] = [[] for _ in sequences]
@@ -72,7 +73,7 @@ def logits_in_chunks(
                 [done[row] for row in live],
                 [takes[row] for row in live],
             )
-            hidden = forward(tokens, positions, [metadata[group] for group in group_of_layer])
+            hidden = forward(tokens, positions, [metadata[group - 1] for group in group_of_layer])
             logits = model.logits(hidden).split([takes[row] for row in live])
             for row, part in zip(live, logits, strict=True):
                 outputs[row].append(part)

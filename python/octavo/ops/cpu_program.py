@@ -50,10 +50,11 @@ class CpuForward:
     ) -> None:
         """Raises ValueError, with the reason, where the pass cannot be recorded."""
         self._block_size = kv_caches[0].shape[3]
+        # The first layer of each group that has any.
         self._layer_of_group = [group_of_layer.index(group) for group in sorted(set(group_of_layer))]
         # Weights and caches are known to the program by their addresses.
         self._held = forward, tuple(kv_caches)
-        groups = [_example(self._block_size) for _ in self._layer_of_group]
+        groups = {group: _example(self._block_size) for group in set(group_of_layer)}
         metadata = [groups[group] for group in group_of_layer]
         tokens, positions = torch.zeros(5, dtype=torch.int64), torch.tensor([0, 0, 0, 1, 2])
         with cpu.recording() as (kernels, made), _OnlyKernels():  # type: ignore[no-untyped-call]
